@@ -1,6 +1,6 @@
-"""The accelerator there is, as PyTorch's programs ask for it: a CUDA card, else a GPU that WebGPU drives, else none.
+"""The accelerator, by PyTorch's names: a CUDA card, else a WebGPU GPU, else none.
 
-A software adapter of WebGPU computes on the host, so it is none; ask for it by its name, device="webgpu".
+A software adapter of WebGPU computes on the host, so it is none; device="webgpu" selects it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def current_device_index() -> int:
 
 
 def set_device_index(device: Any) -> None:
-    """Nothing to choose: number 0 is the only one, and any other is refused."""
+    """Accepts number 0, the only device; any other is refused."""
     number = device if isinstance(device, int) else getattr(device, "index", None)
     check_device(_found() or accelerators()[0], number or 0)
 
@@ -65,7 +65,7 @@ current_device_idx, set_device_idx = current_device_index, set_device_index  # t
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the accelerator has done what it was given."""
+    """Wait until the accelerator has finished all work."""
     name = _found()
     if name is not None:
         pool_of(name).device.synchronize()

@@ -1,4 +1,4 @@
-"""Mixed precision: contractions in a lower type, decided when they are recorded."""
+"""Mixed precision: contractions in a lower dtype, chosen when they are recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_av
 
 
 class autocast(Changed):
-    """Inside, matmul, linear and conv2d take float32 operands in `dtype`; the casts are recorded like any op."""
+    """Inside, matmul, linear and conv2d cast float32 operands to `dtype`.
+
+    The casts are recorded as ops.
+    """
 
     def __init__(
         self, device_type: str = "cpu", dtype: DType = bfloat16, enabled: bool = True
@@ -29,13 +32,13 @@ class autocast(Changed):
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether autocast can be asked for on a kind of device: on all that compute."""
+    """Whether autocast works on a kind of device: True for all that compute."""
     kind = device_kind(device_type)
     return kind is not None and kind.computes
 
 
 def _cast(value: Any, dtype: DType) -> Any:
-    """Floating-point tensors as another type, in any nesting; float64 stays, as in PyTorch."""
+    """Floating-point tensors in another dtype, in any nesting; float64 stays, as in PyTorch."""
     if isinstance(value, Tensor):
         return (
             value.to(dtype) if value.is_floating_point() and value.dtype is not float64 else value
@@ -48,8 +51,9 @@ def _cast(value: Any, dtype: DType) -> Any:
 
 
 def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: DType | None = None) -> Any:
-    """For the forward of a user's Function: remembers autocast for its backward. With `cast_inputs`, tensors are cast and autocast
-    is off inside.
+    """Decorates the forward of a user's Function: its backward runs in the same autocast mode.
+
+    With `cast_inputs`, tensors are cast and autocast is off inside.
     """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
@@ -67,7 +71,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: DType | None =
 
 
 def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
-    """For the backward of a user's Function: runs as its forward did, under autocast or not."""
+    """Decorates the backward of a user's Function: it runs in the autocast mode of its forward."""
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 
@@ -80,10 +84,10 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
 
 
 class GradScaler:
-    """Scales a loss so that small gradients survive float16, and finds the scale by itself.
+    """Scales a loss so that small gradients do not underflow in float16; the scale adapts.
 
-    A step whose gradients have an inf or NaN is left out and makes the scale smaller; after `growth_interval` good steps
-    it grows. The check reads one number per optimiser off the device.
+    A step whose gradients have an inf or NaN is skipped and reduces the scale; after
+    `growth_interval` good steps it grows. The check reads one number per optimiser from the device.
     """
 
     def __init__(
@@ -97,8 +101,8 @@ class GradScaler:
     ) -> None:
         if growth_factor <= 1 or not 0 < backoff_factor < 1:
             raise ValueError(
-                f"GradScaler: growth_factor must be above 1 and backoff_factor between 0 and 1, got {growth_factor} "
-                f"and {backoff_factor}"
+                "GradScaler: growth_factor must be above 1 and backoff_factor between 0 and 1, got "
+                f"{growth_factor} and {backoff_factor}"
             )
         self._scale = float(init_scale)
         self._growth_factor = growth_factor
@@ -106,9 +110,8 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._growth_tracker = 0
         self._enabled = enabled
-        self._finite: dict[
-            int, bool
-        ] = {}  # by optimiser whose gradients have been unscaled: are they all finite
+        # Per optimiser with unscaled gradients: whether all are finite.
+        self._finite: dict[int, bool] = {}
         self._stepped: set[int] = set()
 
     def scale(self, outputs: Any) -> Any:
@@ -122,7 +125,7 @@ class GradScaler:
         raise TypeError(f"GradScaler.scale: tensors are scaled, got {type(outputs).__name__}")
 
     def unscale_(self, optimizer: Any) -> None:
-        """Divide the gradients of an optimiser's parameters by the scale, in place, before they are looked at or clipped."""
+        """Divide an optimiser's gradients by the scale, in place, before clipping."""
         if not self._enabled:
             return
         if id(optimizer) in self._finite:
@@ -139,7 +142,7 @@ class GradScaler:
         factor, finite = 1.0 / self._scale, True
         with no_grad():
             for v in values:
-                # Before they change: one that gets no larger stays finite.
+                # Checked before they change: a gradient that gets no larger stays finite.
                 finite = (v if abs(factor) <= 1 else v * factor).isfinite().all() & finite
             writes = [prepare_apply(e.mul.op, v.detach(), factor) for v in values]  # type: ignore[attr-defined]
             finish_all(writes, [(self._finite.__setitem__, id(optimizer), bool(finite))])
@@ -147,7 +150,8 @@ class GradScaler:
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
         """optimizer.step(...), unless its gradients have an inf or NaN.
 
-        Where that step fails the gradients are unscaled already, and another call goes on from there.
+        After an error in that step the gradients are unscaled already, and another call continues
+        from there.
         """
         if not self._enabled:
             return optimizer.step(*args, **named)
@@ -162,7 +166,7 @@ class GradScaler:
         return made
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Make the scale smaller after a step that was left out, larger after many good ones, or what is given."""
+        """Reduce the scale after a skipped step, increase it after many good ones, or set it."""
         if not self._enabled:
             return
         scale, good = self._scale, self._growth_tracker
@@ -170,7 +174,8 @@ class GradScaler:
             scale = float(new_scale)
         elif not self._finite:
             raise RushlightError(
-                "GradScaler.update: no gradients have been looked at; call step() or unscale_() first"
+                "GradScaler.update: no gradients have been looked at; call step() or unscale_() "
+                "first"
             )
         elif not all(self._finite.values()):
             scale, good = scale * self._backoff_factor, 0
@@ -185,32 +190,32 @@ class GradScaler:
         return self._scale if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
-        """What the scale grows by."""
+        """The growth factor of the scale."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale shrinks by."""
+        """The backoff factor of the scale."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
         self._backoff_factor = new_factor
 
     def get_growth_interval(self) -> int:
-        """After how many good steps the scale grows."""
+        """The number of good steps before the scale grows."""
         return self._growth_interval
 
     def set_growth_interval(self, new_interval: int) -> None:
         self._growth_interval = new_interval
 
     def is_enabled(self) -> bool:
-        """Whether anything is scaled."""
+        """Whether scaling is on."""
         return self._enabled
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs."""
+        """The state for resuming."""
         names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
         values = (
             self._scale,
@@ -222,7 +227,7 @@ class GradScaler:
         return dict(zip(names, values, strict=True)) if self._enabled else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Load a state."""
         if not self._enabled:
             return
         if not state_dict:

@@ -1,4 +1,4 @@
-"""PyTorch's checks of conditions, which raise the class of error that their names say."""
+"""PyTorch's checks of conditions, which raise errors of the named class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def check_with(error_type: type[Exception], cond: bool, message: Message = None)
     """Raise the error unless the condition is True; `message()` is its text."""
     if not isinstance(cond, bool):
         raise TypeError(
-            f"_check: the condition must be a bool, got {type(cond).__name__}; use _check_tensor_all for tensors"
+            f"_check: the condition must be a bool, got {type(cond).__name__}; use "
+            "_check_tensor_all for tensors"
         )
     if not cond:
         raise error_type("_check: a condition does not hold" if message is None else str(message()))
@@ -56,7 +57,7 @@ def check_is_size(i: int, message: Message = None, *, max: int | None = None) ->
 def check_tensor_all_with(
     error_type: type[Exception], cond: Tensor, message: Message = None
 ) -> None:
-    """Raise the error unless every element is True; the answer is read off the device."""
+    """Raise the error unless every element is True; the result is read from the device."""
     if not isinstance(cond, Tensor) or cond.dtype.name != "bool":
         raise TypeError("_check_tensor_all: the condition must be a tensor of bools")
     check_with(error_type, bool(cond.all()), message)
@@ -74,7 +75,7 @@ def assert_true(condition: Any, message: str) -> None:
 
 
 def assert_async(input: Tensor, assert_msg: str = "") -> None:
-    """RuntimeError unless the one element is not zero; here it is read at once."""
+    """RuntimeError unless the one element is nonzero; it is read at once."""
     if input.numel() != 1:
         raise RushlightError(f"_assert_async: one element is needed, got {input._spec!r}")
     if not bool(input):

@@ -1,4 +1,4 @@
-"""What PyTorch's scripts ask of `torch.cpu`, and how many threads the host's kernels may use."""
+"""PyTorch's `torch.cpu`, and the number of threads of the host's kernels."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = [
     "synchronize",
 ]
 
-_apart = [1]  # what set_num_interop_threads said
+_apart = [1]  # set by set_num_interop_threads
 
 
 def is_available() -> bool:
-    """Always: the host is a device."""
+    """True: the host is a device."""
     return True
 
 
@@ -39,11 +39,11 @@ def current_device() -> str:
 
 
 def set_device(device: Any) -> None:
-    """Nothing: there is one host."""
+    """Has no effect: there is one host."""
 
 
 def synchronize(device: Any = None) -> None:
-    """Nothing to wait for; an index out of range that was not told of yet raises here."""
+    """Raises for an index out of range that was not reported yet; nothing to wait for."""
     pool_of("cpu").device.synchronize()
 
 
@@ -59,23 +59,23 @@ def _check(name: str, count: Any) -> int:
 
 
 def set_num_threads(num: int) -> None:
-    """How many threads a large kernel may use on the host from now on. The bits do not depend on it."""
+    """Set how many threads a large kernel may use on the host. The bits do not depend on it."""
     device: Any = pool_of("cpu").device
     device.set_num_threads(_check("set_num_threads", num))
 
 
 def get_num_threads() -> int:
-    """How many threads a large kernel may use on the host."""
+    """The number of threads a large kernel may use on the host."""
     device: Any = pool_of("cpu").device
     count: int = device.num_threads
     return count
 
 
 def set_num_interop_threads(num: int) -> None:
-    """Taken: independent parts of a backward pass run at once where `backward(workers=)` says so."""
+    """Accepted; `backward(workers=)` runs independent branches of a backward pass in parallel."""
     _apart[0] = _check("set_num_interop_threads", num)
 
 
 def get_num_interop_threads() -> int:
-    """What `set_num_interop_threads` said, 1 before."""
+    """The number given to `set_num_interop_threads`, 1 by default."""
     return _apart[0]

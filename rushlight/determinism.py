@@ -1,4 +1,4 @@
-"""PyTorch's switches for deterministic algorithms: remembered, with nothing to switch: results are the same from run to run."""
+"""PyTorch's switches for deterministic algorithms: stored without effect; results always repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _mode = 0  # of PyTorch's debug modes: off, warnings only, errors
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Remember that results must be the same from run to run, as they are in any case."""
+    """Store the switch; results are the same from run to run in any case."""
     global _mode
     if not isinstance(mode, bool) or not isinstance(warn_only, bool):
         raise TypeError(
@@ -19,12 +19,12 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def are_deterministic_algorithms_enabled() -> bool:
-    """What `use_deterministic_algorithms` was told."""
+    """The argument of `use_deterministic_algorithms`."""
     return _mode > 0
 
 
 def is_deterministic_algorithms_warn_only_enabled() -> bool:
-    """Whether that was to be warned of only."""
+    """The argument `warn_only`."""
     return _mode == 1
 
 

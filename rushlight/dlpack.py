@@ -1,11 +1,14 @@
 """DLPack: the same memory in another library, without a copy.
 
 # Note [Capsules]
-1. A capsule holds a pointer to a struct that says where elements lie and how to let go of them. It is called "dltensor" or,
-   since version 1 of the protocol, "dltensor_versioned"; who takes the elements over renames it to "used_...".
-2. What is given out stands in `_GIVEN` with a window on the storage, until the taker calls the deleter, or the capsule dies
-   with its first name. What is taken in is a `Lent` storage whose owner calls the giver's deleter when it dies.
-3. Work on a GPU is in order on the legacy default stream, which is ours; for any other the giver waits.
+1. A capsule holds a pointer to a struct with the layout of elements and a deleter. It is called
+   "dltensor" or, since version 1 of the protocol, "dltensor_versioned"; the consumer renames it to
+   "used_...".
+2. An exported struct is in `_GIVEN` with a window on the storage, until the consumer calls the
+   deleter, or the capsule is freed under its first name. An imported one is a `Lent` storage whose
+   owner calls the producer's deleter when it is freed.
+3. Work on a GPU is in order on the legacy default stream, which is ours; for any other stream the
+   producer synchronises.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class _Type(ctypes.Structure):
 
 
 class _Elements(ctypes.Structure):
-    """Where elements lie: DLPack's DLTensor."""
+    """The layout of elements: DLPack's DLTensor."""
 
     _fields_ = (
         ("address", ctypes.c_void_p),
@@ -62,7 +65,7 @@ _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Managed(ctypes.Structure):
-    """DLManagedTensor: elements and how to let go of them."""
+    """DLManagedTensor: elements and their deleter."""
 
     _fields_ = (("elements", _Elements), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 
@@ -83,7 +86,7 @@ class _Versioned(ctypes.Structure):
 _NAMES: dict[Any, bytes] = {_Managed: b"dltensor", _Versioned: b"dltensor_versioned"}
 _USED: dict[Any, bytes] = {_Managed: b"used_dltensor", _Versioned: b"used_dltensor_versioned"}
 
-# A capsule is passed as an address: in its destructor it has no references left to count.
+# A capsule is passed as an address: in its destructor its reference count is 0.
 _Name, _Address = ctypes.c_char_p, ctypes.c_void_p
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, _Address, _Name, _Address)(
     ("PyCapsule_New", ctypes.pythonapi)
@@ -96,7 +99,8 @@ _pointer_of = ctypes.PYFUNCTYPE(_Address, _Address, _Name)(
 )
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, _Address, _Name)(("PyCapsule_SetName", ctypes.pythonapi))
 
-_GIVEN: dict[int, Any] = {}  # by the struct's address: all that must live until it is let go
+# By the struct's address: objects that must live until its deleter is called.
+_GIVEN: dict[int, Any] = {}
 
 
 @_Deleter
@@ -107,11 +111,11 @@ def _let_go(address: int) -> None:
 @_Deleter
 def _capsule_dies(capsule: int) -> None:
     for kind, name in _NAMES.items():
-        if _is_named(capsule, name):  # nobody took it
+        if _is_named(capsule, name):  # it was not consumed
             kind.from_address(_pointer_of(capsule, name)).deleter(_pointer_of(capsule, name))
 
 
-# ---- giving ----
+# ---- export ----
 
 
 def device_pair(value: Value) -> tuple[int, int]:
@@ -123,7 +127,8 @@ def device_pair(value: Value) -> tuple[int, int]:
     if numbers:
         return numbers[0], 0
     raise BufferError(
-        f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() first"
+        f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() "
+        "first"
     )
 
 
@@ -142,7 +147,8 @@ def give(
     if dl_device is not None and (int(dl_device[0]), int(dl_device[1])) != (kind, number):
         if int(dl_device[0]) != CPU or copy is False:
             raise BufferError(
-                f"__dlpack__: {value._spec!r} is on device {(kind, number)}, not on {tuple(dl_device)}"
+                f"__dlpack__: {value._spec!r} is on device {(kind, number)}, not on "
+                f"{tuple(dl_device)}"
             )
         value = interop.move(value, pool_of("cpu"))
         kind, copied = CPU, True
@@ -183,18 +189,19 @@ def _wait(value: Value, kind: int, stream: Any) -> None:
     if kind == CPU:
         if stream is not None:
             raise BufferError(
-                f"__dlpack__: memory of the host has no stream; leave stream at None, got {stream!r}"
+                "__dlpack__: memory of the host has no stream; leave stream at None, got "
+                f"{stream!r}"
             )
     elif stream not in (None, -1, LEGACY_STREAM):
         pool: Any = value._spec.device
         pool.device.synchronize()
 
 
-# ---- taking ----
+# ---- import ----
 
 
 class _Owner:
-    """Keeps what another library gave, and lets go of it when the last tensor over it dies."""
+    """Keeps another library's memory, and frees it with the last tensor over it."""
 
     def __init__(self, struct: Any) -> None:
         self.struct = struct
@@ -205,7 +212,7 @@ class _Owner:
 
 
 def _open(capsule: Any) -> Any:
-    """The struct in a capsule, which is ours from now on."""
+    """The struct in a capsule, which is consumed."""
     place = id(capsule)
     for kind, name in _NAMES.items():
         if type(capsule).__name__ == "PyCapsule" and _is_named(place, name):
@@ -217,7 +224,8 @@ def _open(capsule: Any) -> Any:
             _rename(place, _USED[kind])
             return struct
     raise BufferError(
-        "from_dlpack: a DLPack capsule that nobody has taken yet is needed, or an array that makes one"
+        "from_dlpack: a DLPack capsule that nobody has taken yet is needed, or an array that makes "
+        "one"
     )
 
 
@@ -227,8 +235,8 @@ def _dtype_of(found: _Type) -> DType:
         if (found.code, found.bits, found.lanes) == (code, 8 * dtype.itemsize, 1):
             return dtype
     raise BufferError(
-        f"from_dlpack: elements of type (code {found.code}, {found.bits} bits, {found.lanes} lanes) have no counterpart "
-        f"here; convert them first"
+        f"from_dlpack: elements of type (code {found.code}, {found.bits} bits, {found.lanes} "
+        "lanes) have no counterpart here; convert them first"
     )
 
 
@@ -239,7 +247,8 @@ def _pool_of(device: _Device) -> Pool:
     if found is not None and device.number == 0:
         return pool_of(found)
     raise BufferError(
-        f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it first"
+        f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it "
+        "first"
     )
 
 
@@ -249,7 +258,7 @@ def _name_of(kind: int) -> str | None:
 
 
 def _ask(source: Any, device: Any, copy: bool | None) -> Any:
-    """The capsule of an array, asked for as its library understands."""
+    """The capsule of an array, requested by the arguments its library accepts."""
     kind = int(source.__dlpack_device__()[0])
     named: dict[str, Any] = {"max_version": VERSION}
     if copy is not None:
@@ -261,14 +270,17 @@ def _ask(source: Any, device: Any, copy: bool | None) -> Any:
             named.pop("stream")
     try:
         return source.__dlpack__(**named)
-    except TypeError:  # older than version 1
+    except TypeError:  # before version 1
         if copy is False:
             return source.__dlpack__()
         return source.__dlpack__(**{k: v for k, v in named.items() if k == "stream"})
 
 
 def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Value:
-    """A tensor over the memory of another library's array, or of a DLPack capsule; a copy where it cannot be shared."""
+    """A tensor over the memory of another library's array or of a DLPack capsule.
+
+    It is copied where it cannot be shared.
+    """
     capsule = _ask(ext_tensor, device, copy) if hasattr(ext_tensor, "__dlpack__") else ext_tensor
     owner = _Owner(_open(capsule))
     elements = owner.struct.elements
@@ -280,7 +292,8 @@ def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Va
     pool = pool_of(device_name(device))
     if copy is False and pool is not value._spec.device:
         raise BufferError(
-            f"from_dlpack: {value._spec!r} is not on {device_name(device)!r}, and copy=False forbids a move"
+            f"from_dlpack: {value._spec!r} is not on {device_name(device)!r}, and copy=False "
+            "forbids a move"
         )
     return interop.move(value, pool)
 
@@ -306,7 +319,7 @@ def _seen(owner: _Owner, elements: Any, copy: bool | None) -> Value:
 
 
 def _array(address: int, dtype: DType, shape: Shape, strides: Shape) -> Any:
-    """Memory of the host as a NumPy array, to be copied at once."""
+    """Host memory as a NumPy array, for an immediate copy."""
     import numpy as np
 
     size = dtype.itemsize

@@ -1,8 +1,8 @@
 """`explain`: the tape of a tensor, the kernels of its calls and of their derivatives.
 
-Records are listed oldest first, each with the user's line. A record's kernels are found by making its plan again
-while builds are noted (nothing is built twice), those of its derivative by running that on a gradient of zeros, which
-touches no `.grad` and frees nothing.
+Records are listed oldest first, each with the user's line. A record's kernels are found by making
+its plan again while builds are noted (nothing is built twice), those of its derivative by running
+that on a gradient of zeros, which changes no `.grad` and frees nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rushlight.tape.walk.backward import saved_values
 
 
 class Explanation(str):
-    """Text that a prompt or a notebook shows as it is."""
+    """Text that a prompt or a notebook displays unquoted."""
 
     __slots__ = ()
 
@@ -44,13 +44,14 @@ def explain(
     source: bool = False,
     file: TextIO | None = None,
 ) -> Explanation:
-    """How a tensor was made: its records with the lines of the program, and the bodies of their kernels.
+    """How a tensor was made: its records with source lines, and the bodies of their kernels.
 
-    A script prints the text, to `file` or to the standard output. A prompt or a notebook shows what the call
-    returns, so nothing is printed there unless `file` is given.
+    A script prints the text, to `file` or to the standard output. A prompt or a notebook shows the
+    returned value, so nothing is printed there unless `file` is given.
 
-    `most` bounds how many records are shown, the nearest ones; `backward=False` leaves out the derivatives' kernels;
-    `source=True` adds the text that the device compiles, some hundred lines for each kernel.
+    `most` bounds how many records are shown, the nearest ones; `backward=False` leaves out the
+    derivatives' kernels; `source=True` adds the text that the device compiles, some hundred lines
+    for each kernel.
     """
     if not isinstance(tensor, Value):
         raise TypeError(f"explain: takes a tensor, got {type(tensor).__name__}")
@@ -70,19 +71,20 @@ def explain(
 
 
 class _Kernels:
-    """The kernels met so far, and what used each."""
+    """The kernels met so far, and the users of each."""
 
     def __init__(self) -> None:
         self.uses: dict[Any, list[str]] = {}
 
     def of_plan(self, plan: Plan, user: str) -> str:
-        """Note a plan's kernels; they are named for the line of the record."""
+        """Note a plan's kernels; they are named in the line of the record."""
         if plan.launch is None:
             return "a view"
         with noted_builds() as found:
             try:
                 plan.op.make_plan(plan.ins, plan.static)
-            except Exception:  # a function of the user's, or a write into another's memory: nothing that can be made again
+            # A user's function, or a write into another's memory: it cannot be repeated.
+            except Exception:
                 return "no kernel of its own"
         for kernel in dict.fromkeys(found):
             users = self.uses.setdefault(kernel, [])
@@ -124,11 +126,12 @@ def _handle(tensor: Value) -> str:
 
 
 def _recipe(recipe: Recipe | None, kernels: _Kernels) -> list[str]:
-    """What a region knows of bytes that have no record."""
+    """The recipe of bytes that have no record."""
     if recipe is None:
         return []
     return [
-        f"its bytes can be made again by {recipe.plan.op.name}: {kernels.of_plan(recipe.plan, recipe.plan.op.name)}"
+        f"its bytes can be made again by {recipe.plan.op.name}: "
+        f"{kernels.of_plan(recipe.plan, recipe.plan.op.name)}"
     ]
 
 
@@ -155,7 +158,7 @@ def _count(number: int, one: str, several: str) -> str:
 
 
 def _nearest(root: Any, most: int) -> tuple[list[Any], int, int]:
-    """The nodes nearest to the root, oldest first, and how many records and leaves there are in all."""
+    """The nodes nearest to the root, oldest first, and the numbers of all records and leaves."""
     start = root.node if type(root) is Output else root
     seen: dict[Any, None] = {start: None}
     queue = [start]
@@ -175,7 +178,7 @@ def _nearest(root: Any, most: int) -> tuple[list[Any], int, int]:
 
 
 def _oldest_first(nodes: list[Any]) -> list[Any]:
-    """The nodes so that each comes after those it reads."""
+    """The nodes in topological order, inputs first."""
     among, done, order = set(nodes), set(), []
     stack = [(nodes[0], False)]
     while stack:
@@ -197,9 +200,8 @@ def _saved_bytes(nodes: list[Any]) -> int:
     for node in nodes:
         if type(node) is not Leaf:
             for kept in (*(node.saved or ()), *node.outs):
-                storage = (
-                    kept if isinstance(kept, Storage) else getattr(kept, "_memory", None)
-                )  # dropped, or packed
+                # Dropped, or packed.
+                storage = kept if isinstance(kept, Storage) else getattr(kept, "_memory", None)
                 if storage is not None:
                     storages[id(storage)] = storage.room
     return sum(storages.values())
@@ -256,7 +258,7 @@ def _saves(node: Node) -> str:
 
 
 def _derivative(node: Node, name: str, kernels: _Kernels) -> list[str]:
-    """The calls of a record's derivative, run on zeros; or why it cannot run."""
+    """The calls of a record's derivative, run on zeros; or the reason why it cannot run."""
     if node.saved is None and (node.grad.saves_in or node.grad.saves_out):
         return ["not any more: the graph was freed"]
     notes: list[Any] = []

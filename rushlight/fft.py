@@ -22,5 +22,5 @@ globals().update(_NAMED)
 
 def __getattr__(
     name: str,
-) -> Any:  # for type checkers, which do not see the names from the registry
+) -> Any:  # for type checkers, which cannot resolve names from the registry
     raise AttributeError(f"rushlight.fft has no {name!r}")

@@ -1,6 +1,7 @@
-"""Functions of lists of tensors: `_foreach_<op>` is the op on each, `_foreach_<op>_` the op in place.
+"""Functions of lists of tensors: `_foreach_<op>`, and `_foreach_<op>_` in place.
 
-An argument that is a list goes element by element; a number, or a tensor where PyTorch takes one for all, goes to each.
+An argument that is a list is used element by element; a number, or a tensor where PyTorch takes one
+for all, is passed to each call.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ _UNARY = (
     *("tan", "tanh", "trunc"),
 )
 _BINARY = ("add", "sub", "mul", "div", "clamp_max", "clamp_min", "lerp")
+# Their names where one operand is a number.
 _NUMBERS = {
     "maximum": "clamp_min",
     "minimum": "clamp_max",
-}  # what they are where one operand is a number
+}
 
 
 def _rows(name: str, first: Any, others: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -145,7 +147,7 @@ def _addc(op: str, in_place: bool) -> Callable[..., Any]:
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """Every one of them, by name."""
+    """All functions, by name."""
     plain = (*_UNARY, *_BINARY)
     found = [*(_of_each(op) for op in plain), *(_in_each(op) for op in (*plain, "pow", "zero"))]
     found += [_extremes(op, in_place) for op in _NUMBERS for in_place in (False, True)]

@@ -1,8 +1,9 @@
 """Elements in and out: Python numbers, lists, NumPy arrays, other devices, pickles.
 
 # Note [Transfers]
-A copy between host and a device whose memory the host cannot read is counted (`rushlight.memory.transfers`). Besides
-what is here, only ops computed by a host library (`devices/shared/library`) move elements off a device; they count and warn.
+A copy between the host and a device whose memory the host cannot read is counted
+(`rushlight.memory.transfers`). Besides this file, only ops computed by a host library
+(`devices/shared/library`) move elements off a device; they count and warn.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def to_bytes(value: Value) -> bytearray:
     spec = value._spec
     if spec.hidden:
         raise RushlightError(
-            f"vmap: elements of {spec!r} are read on the host (as .item() does, or an op whose result's size depends on "
-            f"elements, such as nonzero or unique), but they differ between the examples; do it outside of vmap"
+            f"vmap: elements of {spec!r} are read on the host (as .item() does, or an op whose "
+            "result's size depends on elements, such as nonzero or unique), but they differ "
+            "between the examples; do it outside of vmap"
         )
     if not spec.contiguous:
         value = e.clone(value)
@@ -98,9 +100,10 @@ class _Block:
 
     def __init__(self, value: Value) -> None:
         spec = value._spec
-        self.window = Window(value._memory)  # not the handle, which may be given other memory
+        self.window = Window(value._memory)  # not the handle, whose memory may be replaced
         size = spec.dtype.itemsize
-        # bfloat16 has no code in the array interface; it travels as 2-byte integers and is seen anew.
+        # bfloat16 has no code in the array interface; it is passed as 2-byte integers and
+        # reinterpreted.
         code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
         self.__array_interface__ = {
             "version": 3,
@@ -193,7 +196,8 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
             ) from None
         if dtype is None and array.dtype.kind in "uO" and _is_too_large(array):
             raise ShapeError(
-                "tensor: an integer of the list does not fit into int64; give dtype=uint64 or a float type"
+                "tensor: an integer of the list does not fit into int64; give dtype=uint64 or a "
+                "float type"
             )
         if (
             dtype is not None
@@ -233,7 +237,7 @@ def _is_too_large(array: Any) -> bool:
 
 
 def _array(numbers: Any, dtype: DType | None) -> Any:
-    """Nested lists as an array; NumPy alone would make floats of integers on both sides of 2 ** 63."""
+    """Nested lists as an array; NumPy alone makes floats of integers on both sides of 2 ** 63."""
     import numpy as np
 
     if dtype is dtypes.uint64:
@@ -245,12 +249,15 @@ def _array(numbers: Any, dtype: DType | None) -> Any:
 
 
 _PLAIN = {bool, int, float, complex}
-_MOST_DIMS = 64  # of nested lists, which may hold themselves, and of pickled tensors
+_MOST_DIMS = 64  # of nested lists, which may contain themselves, and of pickled tensors
 _MOST_PLACES = 1 << 63
 
 
 def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
-    """Nested sequences with tensors in them as plain numbers; the types that count for the result go into `kinds`."""
+    """Nested sequences with tensors in them as plain numbers.
+
+    The dtypes that count for the result are added to `kinds`.
+    """
     if isinstance(data, Value):
         return _element(data, kinds)
     if hasattr(data, "dtype"):  # NumPy's, or a storage
@@ -277,10 +284,11 @@ def _numbers(data: Any, kinds: set[DType], depth: int = 0) -> Any:
 
 
 def _element(value: Value, kinds: set[DType]) -> Any:
-    """A tensor in a list is a number of its type."""
+    """A tensor in a list as a number of its dtype."""
     if value._spec.numel != 1:
         raise TypeError(
-            f"tensor: a list holds tensors of one element, got {value._spec!r}; use stack for larger ones"
+            f"tensor: a list holds tensors of one element, got {value._spec!r}; use stack for "
+            "larger ones"
         )
     kinds.add(value._spec.dtype)
     return to_list(_without_record(value))[0]
@@ -291,9 +299,10 @@ def _without_record(value: Value) -> Value:
 
 
 def from_numpy(array: Any) -> Value:
-    """The array's memory as a tensor on the CPU: a write to one is seen by the other.
+    """The array's memory as a tensor on the CPU: writes to one are visible in the other.
 
-    What a tensor cannot be laid over is copied: read-only or unaligned memory, reversed order, foreign byte order.
+    Memory that cannot be shared is copied: read-only or unaligned memory, reversed order, foreign
+    byte order.
     """
     import numpy as np
 
@@ -319,7 +328,7 @@ provide(from_array=from_numpy)
 
 
 def whole(value: Value) -> Value:
-    """All of the memory that a value is in, as a vector."""
+    """All of a value's storage, as a vector."""
     spec = value._spec
     if not spec.numel:
         return _without_record(value)
@@ -335,7 +344,10 @@ def within(memory: Value, spec: Spec, offset: int) -> Value:
 
 
 def copied(value: Value, memo: dict[Any, Any]) -> Value:
-    """A copy with the layout of the original; what shared its memory and was copied with the same memo shares the copy's."""
+    """A copy with the layout of the original.
+
+    Copies with the same memo share memory as the originals do.
+    """
     key = ("storage", id(value._memory))
     if key not in memo:
         memo[key] = (value._memory, e.clone(whole(value)))
@@ -343,7 +355,7 @@ def copied(value: Value, memo: dict[Any, Any]) -> Value:
 
 
 def noted(value: Value) -> dict[str, Any] | None:
-    """What a user wrote on a tensor (`x.name = ...`), as a pickle takes it; None where that is nothing."""
+    """A user's attributes of a tensor (`x.name = ...`), for a pickle; None without any."""
     return value.__dict__ or None
 
 
@@ -357,7 +369,7 @@ def _whole_numbers(what: str, given: Any) -> tuple[int, ...]:
 
 
 def pickled_shape(shape: Any, itemsize: int = 1) -> tuple[int, ...]:
-    """The shape that a pickle gives, if a tensor of elements of that many bytes may have it."""
+    """The shape in a pickle, if it is valid for elements of that many bytes."""
     sizes = _whole_numbers("shape", shape)
     places = itemsize
     for n in sizes:
@@ -370,7 +382,7 @@ def pickled_shape(shape: Any, itemsize: int = 1) -> tuple[int, ...]:
 def pickled_spec(
     pool: Pool, dtype: DType, shape: Any, strides: Any, offset: Any, room: int
 ) -> Spec:
-    """The layout that a pickle gives for a part of `room` bytes, if it lies inside them."""
+    """The layout in a pickle for `room` bytes, if it lies inside them."""
     if dtype.__class__ is not DType or offset.__class__ is not int:
         raise DTypeError(
             "a pickled tensor: a type, a shape, strides and an offset in bytes are needed"
@@ -380,8 +392,8 @@ def pickled_spec(
     spec = Spec.of(pool, dtype, sizes, steps)
     if offset % dtype.itemsize or offset + spec.high > room:
         raise BoundsError(
-            f"a pickled tensor {dtype.name}{list(sizes)} with strides {list(steps)} at byte {offset} reaches outside of its "
-            f"memory of {room} bytes"
+            f"a pickled tensor {dtype.name}{list(sizes)} with strides {list(steps)} at byte "
+            f"{offset} reaches outside of its memory of {room} bytes"
         )
     return spec
 
@@ -394,7 +406,7 @@ def from_shared(
     offset: int,
     requires_grad: bool,
 ) -> Value:
-    """What was saved of a tensor that shares its memory with others."""
+    """The pickled form of a tensor that shares its memory with others."""
     if not isinstance(memory, Value) or memory._offset or not memory._spec.contiguous:
         raise BoundsError(
             "a pickled tensor that shares memory needs all of that memory as one tensor"
@@ -409,7 +421,7 @@ _TRUTHS = bytes([0]) + bytes([1]) * 255
 def from_pickle(
     raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool
 ) -> Value:
-    """A tensor of the bytes of its elements, which must be as many as its type and shape need."""
+    """A tensor of the bytes of its elements, whose number must match dtype and shape."""
     if (
         not isinstance(raw, (bytes, bytearray))
         or dtype.__class__ is not DType
@@ -435,7 +447,7 @@ def from_pickle(
 
 
 class Move(Op):
-    """A copy to another device; `static` is the target's pool. The gradient moves back."""
+    """A copy to another device; `static` is the target's pool. The gradient is copied back."""
 
     __slots__ = ()
 
@@ -476,7 +488,7 @@ rules.register(Move, move_rule)
 
 
 def move(value: Value, pool: Pool) -> Value:
-    """The value on another device; itself where it is there already."""
+    """The value on another device, or itself if it is there already."""
     if value._spec.device is pool:
         return value
     if not is_contiguous(value._spec.shape, value._spec.strides):

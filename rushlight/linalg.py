@@ -88,7 +88,7 @@ __all__ = [
     "vector_norm",
 ]
 
-# Where the package has an older function of the same name, which takes or gives something else.
+# Functions of which the package has an older one under the same name with another signature.
 cholesky = decompositions.linalg_cholesky
 lu = solving.linalg_lu
 lu_solve = solving.linalg_lu_solve
@@ -125,13 +125,14 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
     if input.ndim and other.ndim and not input.shape[dim] == other.shape[dim] == 3:
         raise ShapeError(
-            f"linalg.cross: both must have size 3 along {dim}, got {input._spec!r} and {other._spec!r}"
+            f"linalg.cross: both must have size 3 along {dim}, got {input._spec!r} and "
+            f"{other._spec!r}"
         )
     return _cross(input, other, dim)
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Where two dimensions have one index, along a new last dimension; a view."""
+    """The diagonal of two dimensions, along a new last dimension; a view."""
     return A.diagonal(offset, dim1, dim2)
 
 

@@ -1,4 +1,7 @@
-"""`apply_`, `map_`, `map2_`: a Python function of each element, in place, on the host. For trying things out; ops are faster."""
+"""`apply_`, `map_`, `map2_`: a Python function of each element, in place, on the host.
+
+For experiments; ops are faster.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +44,17 @@ def _mapped(name: str, target: Any, others: tuple[Any, ...], function: Callable[
 
 
 def apply_(self: Any, callable: Callable[[Any], Any]) -> Any:
-    """Put function(element) in the place of each element."""
+    """Replace each element by function(element)."""
     return _mapped("apply_", self, (), callable)
 
 
 def map_(self: Any, other: Any, callable: Callable[[Any, Any], Any]) -> Any:
-    """Put function(element, element of other) in the place of each element; `other` is broadcast."""
+    """Replace each element by function(element, element of other); `other` is broadcast."""
     return _mapped("map_", self, (other,), callable)
 
 
 def map2_(self: Any, x: Any, y: Any, callable: Callable[[Any, Any, Any], Any]) -> Any:
-    """Put function(element, element of x, element of y) in the place of each element."""
+    """Replace each element by function(element, element of x, element of y)."""
     return _mapped("map2_", self, (x, y), callable)
 
 

@@ -1,7 +1,8 @@
-"""Reductions and normalisations that look only at the elements a mask chooses, with PyTorch's signatures.
+"""Reductions and normalisations over the elements that a mask selects, with PyTorch's signatures.
 
-A mask is broadcast to the input. What it leaves out is replaced by the value that changes nothing (0 for a sum, 1 for a
-product, -inf for a maximum); a row without chosen elements gives that value, or NaN where there is none.
+A mask is broadcast to the input. Masked-out elements are replaced by the neutral value (0 for a
+sum, 1 for a product, -inf for a maximum); a row without selected elements gives that value, or NaN
+where there is none.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ __all__ = [
 
 
 class BothGiven(RushlightError, AssertionError):
-    """Two arguments that say the same thing; PyTorch raises AssertionError."""
+    """Two arguments with the same meaning; PyTorch raises AssertionError."""
 
 
 Dims = int | Sequence[int] | None
@@ -63,10 +64,11 @@ def _dims(op: str, dim: Dims, rank: int) -> tuple[int, ...]:
 
 
 def _chosen(op: str, input: Tensor, mask: Tensor) -> Tensor:
-    """The mask in the input's shape, of bools."""
+    """The mask in the input's shape, as bool."""
     if mask.ndim > input.ndim:
         raise IndexError(
-            f"masked.{op}: the mask {mask._spec!r} has more dimensions than the input {input._spec!r}"
+            f"masked.{op}: the mask {mask._spec!r} has more dimensions than the input "
+            f"{input._spec!r}"
         )
     mask = mask.to_dense() if mask.is_sparse else mask
     chosen: Any = e.cast(mask, bool_)
@@ -100,7 +102,7 @@ def sum(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The sum of the chosen elements; 0 of none."""
+    """The sum of the selected elements; 0 of none."""
     dims = _dims("sum", dim, input.ndim)
     return _filled("sum", input, mask, 0).sum(dims, bool(keepdim), dtype=_summed_type(input, dtype))
 
@@ -113,9 +115,10 @@ def prod(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The product of the chosen elements; 1 of none."""
+    """The product of the selected elements; 1 of none."""
     result = _filled("prod", input, mask, 1).to(_summed_type(input, dtype))
-    if isinstance(dim, list) and not dim:  # nothing is reduced, other than by sum and its like
+    # An empty list reduces nothing here; in `sum` and others it reduces everything.
+    if isinstance(dim, list) and not dim:
         return result
     for d in reversed(_dims("prod", dim, input.ndim)):
         result = result.prod(d, bool(keepdim))
@@ -123,12 +126,12 @@ def prod(
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
-    """Running sums; an element left out adds nothing."""
+    """Running sums; a masked-out element adds nothing."""
     return _filled("cumsum", input, mask, 0).cumsum(dim, dtype=dtype or input.dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
-    """Running products; an element left out is passed over."""
+    """Running products; a masked-out element is skipped."""
     return _filled("cumprod", input, mask, 1).cumprod(dim, dtype=dtype or input.dtype)
 
 
@@ -140,7 +143,7 @@ def amax(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The largest of the chosen elements; the least number there is of none."""
+    """The largest of the selected elements; of none the dtype's smallest number."""
     seen = _filled("amax", input, mask, _beyond(input.dtype, True))
     return seen.amax(_dims("amax", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
 
@@ -153,7 +156,7 @@ def amin(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The smallest of the chosen elements; the largest number there is of none."""
+    """The smallest of the selected elements; of none the dtype's largest number."""
     seen = _filled("amin", input, mask, _beyond(input.dtype, False))
     return seen.amin(_dims("amin", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
 
@@ -166,7 +169,7 @@ def argmax(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """Where the largest chosen element is, in the input's type unless another is asked for, as in PyTorch."""
+    """The index of the largest selected element, by default in the input's dtype, as in PyTorch."""
     seen = _filled("argmax", input, mask, _beyond(input.dtype, True))
     return seen.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
 
@@ -179,13 +182,13 @@ def argmin(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """Where the smallest chosen element is, in the input's type unless another is asked for, as in PyTorch."""
+    """The index of the smallest selected element, in the input's dtype, as in PyTorch."""
     seen = _filled("argmin", input, mask, _beyond(input.dtype, False))
     return seen.argmin(dim, bool(keepdim)).to(dtype or input.dtype)
 
 
 def _counted(op: str, input: Tensor, dim: Dims, keepdim: bool, mask: Mask) -> Tensor:
-    """How many elements are chosen, in int64."""
+    """The number of selected elements, in int64."""
     ones = creation.ones(input.shape, dtype=int64, device=input.device)
     return sum(ones, dim, keepdim=keepdim, mask=None if mask is None else _chosen(op, input, mask))
 
@@ -198,7 +201,7 @@ def mean(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The mean of the chosen elements; NaN of none."""
+    """The mean of the selected elements; NaN of none."""
     wanted = dtype or input.dtype
     if wanted.kind not in "fc":
         raise ValueError(
@@ -216,7 +219,7 @@ def median(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The median of the chosen elements, the lower of two; NaN of none."""
+    """The median of the selected elements, the lower of two; NaN of none."""
     if input.dtype.kind == "f":
         return _filled("median", input, mask, math.nan).nanmedian(dim, keepdim).values
     found = _filled("median", input.to(float32), mask, math.nan).nanmedian(dim, keepdim).values
@@ -235,7 +238,7 @@ def logsumexp(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """log(sum(exp(x))) of the chosen elements; -inf of none."""
+    """log(sum(exp(x))) of the selected elements; -inf of none."""
     seen = _filled("logsumexp", input, mask, _beyond(input.dtype, True))
     return seen.logsumexp(_dims("logsumexp", dim, input.ndim), keepdim).to(dtype or input.dtype)
 
@@ -248,7 +251,7 @@ def logaddexp(
     input_mask: Mask = None,
     other_mask: Mask = None,
 ) -> Tensor:
-    """log(exp(input) + exp(other)), each as far as its mask chooses."""
+    """log(exp(input) + exp(other)), of the elements that each mask selects."""
     x = _filled("logaddexp", input, input_mask, _beyond(input.dtype, True))
     y = _filled("logaddexp", other, other_mask, _beyond(other.dtype, True))
     return x.logaddexp(y).to(dtype or input.dtype)
@@ -263,7 +266,7 @@ def norm(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The ord-norm of the chosen elements."""
+    """The ord-norm of the selected elements."""
     power = 2.0 if ord is None else float(ord)
     seen: Any = _filled("norm", input, mask, math.inf if power == -math.inf else 0)
     dims = _dims("norm", dim, input.ndim)
@@ -281,7 +284,7 @@ def var(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The variance of the chosen elements, over their number less the correction (1 unless said otherwise)."""
+    """The variance of the selected elements, over their number less the correction."""
     if unbiased is not None and correction is not None:
         raise BothGiven("masked.var: pass unbiased or correction, not both")
     less = float(correction) if correction is not None else 1.0 if unbiased in (None, True) else 0.0
@@ -306,14 +309,14 @@ def std(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The square root of the variance of the chosen elements."""
+    """The square root of the variance of the selected elements."""
     return var(
         input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask
     ).sqrt()
 
 
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
-    """exp(x) / sum(exp(x)) over the chosen elements; the others get 0."""
+    """exp(x) / sum(exp(x)) over the selected elements; 0 elsewhere."""
     return functional.softmax(
         _filled("softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype
     )
@@ -322,14 +325,14 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask =
 def log_softmax(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
-    """log(softmax(x)) over the chosen elements; the others get -inf."""
+    """log(softmax(x)) over the selected elements; -inf elsewhere."""
     return functional.log_softmax(
         _filled("log_softmax", input, mask, -math.inf), dim, dtype=dtype or input.dtype
     )
 
 
 def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
-    """softmax(-x) over the chosen elements; the others get 0."""
+    """softmax(-x) over the selected elements; 0 elsewhere."""
     return functional.softmax(
         -_filled("softmin", input, mask, math.inf), dim, dtype=dtype or input.dtype
     )
@@ -344,6 +347,6 @@ def normalize(
     dtype: DType | None = None,
     mask: Mask = None,
 ) -> Tensor:
-    """The chosen elements over their ord-norm, or over eps where that is larger; the others get 0."""
+    """The selected elements over the larger of their ord-norm and eps; 0 elsewhere."""
     length = norm(input, ord, dim, keepdim=True, dtype=dtype or input.dtype, mask=mask)
     return _filled("normalize", input, mask, 0) / e.maximum(length, eps)

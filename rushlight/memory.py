@@ -1,4 +1,4 @@
-"""Bytes: how many are in use, how many there may be, what was rebuilt, what crossed the bus."""
+"""Memory: bytes in use, budgets, rebuilt values, transfers between host and devices."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ def parse_bytes(size: int | str) -> int:
 
 
 class budget(Region):
-    """`with budget("64MiB"):` holds device memory under a limit.
+    """`with budget("64MiB"):` keeps device memory under a limit.
 
-    Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are given back, then values
-    that can be rebuilt are dropped, those with the least work per byte and staleness first; they are rebuilt when next
-    needed, with the same bits. What cannot be done raises BudgetError, whose `least` is the least limit for that
-    request. The limit holds for each device that is in use, or for `device` alone. It binds the code inside, and the
-    threads of a backward pass inside: other threads are not refused for it, but what they take counts.
+    Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are
+    freed, then values that can be rebuilt are dropped, those with the least work per byte and
+    staleness first; they are rebuilt when next needed, with the same bits. A request that does not
+    fit raises BudgetError, whose `least` is the least limit for it. The limit applies to each
+    device in use, or to `device` alone. It binds the code inside, and the threads of a backward
+    pass inside: other threads are not refused, but the memory they take counts.
 
     `policy.score(storage)` replaces the order: the lowest score is dropped first. See `Candidate`.
     """
@@ -67,7 +68,7 @@ class budget(Region):
         if self.limit <= 0:
             raise ValueError(f"budget: the limit must be positive, got {limit!r}")
         self.device = device
-        self.pool: Pool | None = None  # the one it holds for; None is all
+        self.pool: Pool | None = None  # the device it applies to; None is all
         self.state = Changed(region=self)
 
     def __enter__(self) -> budget:
@@ -75,7 +76,7 @@ class budget(Region):
             raise RuntimeError(
                 "budget: this one is entered already; make another for a block inside it"
             )
-        super().__init__()  # its place is where it is entered, not where it was made
+        super().__init__()  # its source line is where it is entered, not where it was made
         own = default_pool() if self.device is None else resolve_pool(self.device)
         self.pool = None if self.device is None else own
         self.state.__enter__()
@@ -97,7 +98,7 @@ class budget(Region):
 
 
 def _bound(pool: Pool) -> int | None:
-    """The least limit of the budgets that the calling thread is in."""
+    """The least limit of the budgets around the calling thread."""
     region, least = STATE.get().region, None
     while region is not None:
         if isinstance(region, budget) and (region.pool is None or region.pool is pool):
@@ -110,7 +111,7 @@ Pool.bound = staticmethod(_bound)
 
 
 def allocated(device: Any = None) -> int:
-    """Bytes that tensors own now."""
+    """Bytes that tensors own."""
     return resolve_pool(device).live
 
 
@@ -130,12 +131,12 @@ def reset_peak(device: Any = None) -> None:
 
 
 def empty_cache(device: Any = None) -> None:
-    """Give cached blocks back to the system."""
+    """Free cached blocks."""
     resolve_pool(device).trim()
 
 
 def recomputed() -> dict[str, int]:
-    """How many calls were run again to rebuild dropped values, and the bytes they made."""
+    """The number of calls repeated to rebuild dropped values, and the bytes they made."""
     return {"calls": Counters.nodes, "bytes": Counters.nbytes}
 
 

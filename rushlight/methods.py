@@ -1,4 +1,5 @@
-"""Gives Tensor its methods: ops by their names, their in-place forms, operators, and small questions.
+"""Gives Tensor its methods: ops by their names, their in-place forms, operators, and small
+questions.
 
 What an op is, and which forms it has, stands in its declaration in `ops/`.
 """
@@ -55,11 +56,11 @@ def _only(named: dict[str, Any], keyword: str, name: str) -> Any:
 
 
 def _stored(name: str, function: Callable[..., Any]) -> Method:
-    """The in-place form of an op made of others: its result takes the place of the tensor."""
+    """The in-place form of a composite op: its result replaces the tensor's content."""
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
         inplace.check_writable(self, f"{name}_")
-        # What the record saves of the old bits must outlive the write.
+        # Saved old bits must outlive the write.
         kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
         result = function(kept, *others, **named)
         if result._spec.shape != self._spec.shape:
@@ -72,7 +73,8 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
             )
         if name == "float_power" and result._spec.dtype is not self._spec.dtype:
             raise RushlightError(
-                f"{name}_: its result is {result._spec.dtype.name}, got {self._spec!r}; cast it first"
+                f"{name}_: its result is {result._spec.dtype.name}, got {self._spec!r}; cast it "
+                "first"
             )
         return inplace.copy_(self, result)
 
@@ -80,7 +82,7 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 
 
 def _scattering(name: str, function: Callable[..., Any]) -> Method:
-    """The in-place form of an op that writes where an index says. See Note [Scattering in place]."""
+    """The in-place form of an op that writes at indices. See Note [Scattering in place]."""
     usual = _stored(name, function)
     # Under its memo, whose programs know nothing of the target.
     plain = getattr(function, "__wrapped__", function)
@@ -159,7 +161,10 @@ def _in_place_form(entry: Entry) -> Method:
 
 
 def _of_ints(method: Method) -> Method:
-    """The method, over ints where it takes sizes or a dimension; another as it is. See Note [Arguments]."""
+    """The method with its sizes or dimension converted to ints, else unchanged.
+
+    See Note [Arguments].
+    """
     hints = [hint for name, hint in method.__annotations__.items() if name != "return"]
     return checked(method.__name__, method) if any("int" in hint for hint in hints) else method
 
@@ -190,7 +195,7 @@ def _install_operators(tensor: type[Value]) -> None:
         if not entry.operator:
             continue
         public = entry.function
-        kernel: Any = getattr(e, name, public)  # without what a public function checks besides
+        kernel: Any = getattr(e, name, public)  # without the public function's further checks
         if kernel.op.result is bool_:  # a comparison, which Python itself reflects
             setattr(tensor, f"__{entry.operator}__", operators.binary(kernel))
             continue
@@ -209,4 +214,4 @@ def _install_operators(tensor: type[Value]) -> None:
     kind: Any = tensor
     kind.__matmul__ = operators.product(matmul)
     kind.__rmatmul__ = operators.reflected(matmul)
-    kind.__rdiv__ = kind.__rtruediv__  # by its older name
+    kind.__rdiv__ = kind.__rtruediv__  # under its older name

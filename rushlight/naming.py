@@ -1,4 +1,4 @@
-"""Devices by name: `device("cuda")`, and the stretch of a program in which new tensors are made there."""
+"""Devices by name: `device("cuda")`, and blocks in which new tensors are made there."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 from rushlight.core.interrupts import unheard
 from rushlight.ops.create import creation
 
-_AROUND: list[list[str]] = []  # what was chosen outside of each `with device(...)`
+_AROUND: list[list[str]] = []  # the default outside of each `with device(...)`
 
 
 class device:
-    """A device by name, as PyTorch writes it: device("cuda"), device("cuda:0"). There is one of each kind, number 0."""
+    """A device by name, as in PyTorch: device("cuda"), device("cuda:0").
+
+    One of each kind, number 0.
+    """
 
     __slots__ = ("index", "type")
 
@@ -40,7 +43,7 @@ class device:
         return self.type == creation.device_name(other)
 
     def __enter__(self) -> device:
-        """New tensors are made here until the block ends."""
+        """Make new tensors here until the block ends."""
         before, depth = list(creation.chosen_device), len(_AROUND)
         try:
             _AROUND.append(before)
@@ -57,7 +60,7 @@ class device:
         del _AROUND[-1]
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that makes its new tensors here."""
+        """A function whose new tensors are made here."""
 
         @functools.wraps(function)
         def called(*args: Any, **named: Any) -> Any:

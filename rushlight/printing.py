@@ -1,4 +1,4 @@
-"""Tensors as text, laid out as PyTorch lays them out."""
+"""Tensors as text, in PyTorch's layout."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rushlight.tape.record.value import Leaf, Output, Value
 
 
 class _Options:
-    """What `set_printoptions` sets."""
+    """The options of `set_printoptions`."""
 
-    edge = 3  # elements shown at each end of a long dimension
-    threshold: float = 1000  # elements above which long dimensions are cut
+    edge = 3  # elements printed at each end of a long dimension
+    threshold: float = 1000  # elements above which long dimensions are abbreviated
     line = 80
     digits = 4
-    scientific: bool | None = None  # None: where the elements ask for it
+    scientific: bool | None = None  # None: where the elements need it
 
 
 _PROFILES: dict[str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """How tensors are printed from now on; a profile is "default", "short" or "full"."""
+    """Set how tensors are printed; a profile is "default", "short" or "full"."""
     if profile is not None and profile.lower() not in _PROFILES:
         raise ValueError(
             f"set_printoptions: profile is 'default', 'short' or 'full', got {profile!r}"
@@ -52,7 +52,7 @@ def set_printoptions(
 
 
 def get_printoptions() -> dict[str, Any]:
-    """How tensors are printed."""
+    """The print options."""
     return {
         "precision": _Options.digits,
         "threshold": _Options.threshold,
@@ -63,7 +63,7 @@ def get_printoptions() -> dict[str, Any]:
 
 
 class _Style:
-    """One format for all elements: whole numbers as `1.`, others with four digits, far ranges in scientific form."""
+    """One format for all elements: integers as `1.`, others with four digits or scientific."""
 
     def __init__(self, shown: list[Any], is_float: bool) -> None:
         self.is_float = is_float
@@ -97,7 +97,7 @@ class _Style:
 
 
 class _Pairs:
-    """Complex numbers: a format for the real parts and one for the imaginary ones."""
+    """Complex numbers: one format for the real parts and one for the imaginary parts."""
 
     def __init__(self, shown: list[complex]) -> None:
         self.real = _Style([v.real for v in shown], True)
@@ -140,7 +140,7 @@ def _ends(rows: list[Any], cut: bool) -> list[Any]:
 
 
 def _shown(rows: Any, cut: bool) -> Any:
-    """What will be printed: the format is chosen for these elements alone."""
+    """The elements that are printed, by which alone the format is chosen."""
     return [_shown(row, cut) for row in _ends(rows, cut)] if isinstance(rows, list) else rows
 
 
@@ -173,7 +173,7 @@ def show(value: Value) -> str:
 
 
 def _noted(text: str, notes: list[str], last: float) -> str:
-    """The text with notes behind it; `last` is how far its last line reaches."""
+    """The text with a suffix; `last` is the length of its last line."""
     indent = len("tensor(")
     for note in notes:
         if last + len(note) + 2 > _Options.line:
@@ -192,7 +192,10 @@ def show_sparse(
     count: int,
     layout: str,
 ) -> str:
-    """The same of a sparse tensor: tensor(indices=tensor(...), values=tensor(...), size=..., nnz=..., layout=...)."""
+    """The text of a sparse tensor.
+
+    It is tensor(indices=tensor(...), values=tensor(...), size=..., nnz=..., layout=...).
+    """
     parts = []
     for name, part in named:
         start = f"{name}=tensor("
@@ -211,7 +214,7 @@ def show_sparse(
 
 
 def _usual() -> set[dtypes.DType]:
-    """The types that need no saying."""
+    """The dtypes that are not printed."""
     default = dtypes.get_default()
     return {default, dtypes.complex_type(default), dtypes.int64, dtypes.bool_}
 

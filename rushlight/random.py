@@ -1,4 +1,4 @@
-"""Streams of random numbers: seeds, states, and a block that leaves the stream as it was."""
+"""Streams of random numbers: seeds, states, and a block that restores the stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Generator.device = property(lambda generator: device(generator.device_name))  # 
 
 
 def seed() -> int:
-    """Start the default stream at a seed that nobody chose, and give that seed."""
+    """Start the default stream at a random seed, which is returned."""
     return default_generator.seed()
 
 
@@ -47,7 +47,7 @@ def fork_rng(
     _devices_kw: str = "devices",
     device_type: str = "cuda",
 ) -> Iterator[None]:
-    """Leave the default stream after the block as it was before; there is one for all devices, so none need be named."""
+    """Restore the default stream after the block; it serves all devices, so none need be named."""
     before = default_generator.clone_state()
     try:
         yield

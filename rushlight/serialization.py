@@ -1,4 +1,4 @@
-"""Saving and loading under PyTorch's module name, and the classes that files may name when they are not trusted wholly."""
+"""Saving and loading under PyTorch's module name, and the classes that untrusted files may name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ __all__ = [
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
-    """Let `load(..., weights_only=True)` make these classes, or call these functions; (class, "module.name"): so named."""
+    """Let `load(..., weights_only=True)` make these classes, or call these functions.
+
+    (class, "module.name") registers it under that name.
+    """
     for given in safe_globals:
         named, name = (
             given
@@ -32,17 +35,17 @@ def add_safe_globals(safe_globals: Sequence[Any]) -> None:
 
 
 def get_safe_globals() -> list[Any]:
-    """What has been added."""
+    """The added classes and functions."""
     return list(SAFE.values())
 
 
 def clear_safe_globals() -> None:
-    """Take back all that has been added."""
+    """Remove all that were added."""
     SAFE.clear()
 
 
 class safe_globals:
-    """`add_safe_globals` for a stretch of the program."""
+    """`add_safe_globals` for a block."""
 
     def __init__(self, safe_globals: Sequence[Any]) -> None:
         self.given = safe_globals

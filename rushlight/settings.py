@@ -1,7 +1,7 @@
-"""Small functions of the package with PyTorch's names: types that meet, data as tensors, switches and what they are at.
+"""Small functions of the package with PyTorch's names: promotion, conversion, switches.
 
-float32 products are always computed in float32: the switch for it is taken, so that PyTorch's programs run, and changes
-nothing.
+float32 products are always computed in float32: the switch for it is accepted, for compatibility,
+and has no effect.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rushlight.tensor import Tensor, tensor
 
 
 def result_type(*operands: Any, **named: Any) -> DType:
-    """The type of what an operator gives for two operands, tensors or numbers: result_type(tensor, other)."""
+    """The dtype of an operator's result for two operands, tensors or numbers."""
     operands = (*operands, *named.values())
     if len(operands) != 2 or not set(named) <= {"tensor", "other", "scalar", "scalar1", "scalar2"}:
         raise TypeError(f"result_type() takes two operands (tensor, other), got {len(operands)}")
@@ -48,24 +48,24 @@ def result_type(*operands: Any, **named: Any) -> DType:
 
 
 def can_cast(from_: DType, to: DType) -> bool:
-    """Whether a result of one type may be stored as another: no category (bool, integer, float, complex) is lost."""
+    """Whether a result may be cast without losing its category (bool, integer, float, complex)."""
     return castable(dtype_of("can_cast", "from_", from_), dtype_of("can_cast", "to", to))
 
 
 def promote_types(type1: DType, type2: DType) -> DType:
-    """The smallest type that holds what either of two types holds."""
+    """The smallest dtype that both dtypes can be cast to."""
     return promote(
         dtype_of("promote_types", "type1", type1), dtype_of("promote_types", "type2", type2)
     )
 
 
 def is_nonzero(input: Tensor) -> bool:
-    """Whether the one element is not zero."""
+    """Whether the one element is nonzero."""
     return questions.is_nonzero(input)
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have one shape."""
+    """Whether two tensors have the same shape."""
     return questions.is_same_size(input, other)
 
 
@@ -96,7 +96,7 @@ def is_storage(obj: Any) -> bool:
 
 
 def typename(obj: Any) -> str:
-    """The type of an object as text; of a tensor with its elements'."""
+    """The type of an object as text; of a tensor with its dtype."""
     if isinstance(obj, Tensor):
         return str(obj.type())
     kind = obj if isinstance(obj, type) else type(obj)
@@ -114,7 +114,10 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Data as a tensor: the same memory where type and device allow (never with copy=True, always with copy=False)."""
+    """Data as a tensor: the same memory where dtype and device allow.
+
+    copy=True always copies; copy=False raises where a copy would be needed.
+    """
     made: Any
     if isinstance(obj, Value):
         made = obj
@@ -148,7 +151,7 @@ def asarray(
 def frombuffer(
     buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """The bytes of a buffer as a 1-dimensional tensor; the same memory where it can be written to."""
+    """The bytes of a buffer as a 1-dimensional tensor; the same memory where it is writable."""
     import numpy as np
 
     size = dtype.itemsize
@@ -162,7 +165,8 @@ def frombuffer(
         raise ValueError(f"frombuffer: offset {offset} is not within a buffer of {length} bytes")
     if count < 0 and (length - offset) % size:
         raise ValueError(
-            f"frombuffer: {length - offset} bytes are not a whole number of {dtype.name}; give count"
+            f"frombuffer: {length - offset} bytes are not a whole number of {dtype.name}; give "
+            "count"
         )
     if count == 0 or (count > 0 and offset + count * size > length):
         raise ValueError(
@@ -183,7 +187,10 @@ def from_file(
     requires_grad: bool = False,
     **named: Any,
 ) -> Tensor:
-    """The numbers in a file as a vector; writes go to the file if it is shared, which then is as large as it must be."""
+    """The numbers in a file as a vector.
+
+    With `shared`, writes go to the file, which is extended to the needed size.
+    """
     import numpy as np
 
     creation.take("from_file", named)
@@ -199,7 +206,7 @@ def from_file(
 def foreach_copy_(
     self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: bool = False
 ) -> None:
-    """Store each of the second list in its fellow of the first."""
+    """Copy each tensor of the second list into the one at the same index of the first."""
     if len(self) != len(src):
         raise ValueError(
             f"_foreach_copy_: lists of one length are needed, got {len(self)} and {len(src)}"
@@ -212,28 +219,28 @@ def foreach_copy_(
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether contractions take a lower type here."""
+    """Whether contractions are computed in a lower dtype here."""
     return STATE.get().autocast is not None
 
 
 def is_autocast_cpu_enabled() -> bool:
-    """Whether contractions take a lower type here."""
+    """Whether contractions are computed in a lower dtype here."""
     return STATE.get().autocast is not None
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The type contractions take under autocast."""
+    """The dtype of contractions under autocast."""
     kind = creation.device_kind(device_type)
     return STATE.get().autocast or (bfloat16 if kind is None else kind.autocast)
 
 
 def get_autocast_cpu_dtype() -> DType:
-    """The type contractions take under autocast on the CPU."""
+    """The dtype of contractions under autocast on the CPU."""
     return get_autocast_dtype("cpu")
 
 
 def get_autocast_gpu_dtype() -> DType:
-    """The type contractions take under autocast on a GPU."""
+    """The dtype of contractions under autocast on a GPU."""
     return get_autocast_dtype("cuda")
 
 
@@ -243,7 +250,7 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Taken; products of float32 are computed in float32 in any case, which is within every precision."""
+    """Accepted; products of float32 are computed in float32, which is within every precision."""
     if precision not in ("highest", "high", "medium"):
         raise DTypeError(
             f"set_float32_matmul_precision: 'highest', 'high' or 'medium', got {precision!r}"

@@ -1,11 +1,14 @@
-"""Memory of the host that several processes see: `share_memory_`, and how a shared tensor travels to another process.
+"""Host memory shared between processes: `share_memory_`, and sending shared tensors.
 
 # Note [Shared memory]
-1. A storage keeps its identity, so every tensor that sees it sees the shared block from then on. Its `blocks`, where a block goes
-   when the last holder lets go, is the `Shared` itself, which unmaps it. The block counts as held by the pool, as any other does.
-2. A forked child has the mapping already. To any other child, or through a queue, the file descriptor is sent, and the tensor with
-   its layout; what is not shared is copied, as a pickle copies it.
-3. There is no order between processes: who writes while another reads sees what the hardware gives, as in PyTorch.
+1. A storage keeps its identity, so every tensor over it uses the shared block after the move. Its
+   `blocks`, to which a block returns from its last holder, is the `Shared` itself, which unmaps it.
+   The block counts as held by the pool, like any other.
+2. A forked child has the mapping already. To any other child, or through a queue, the file
+   descriptor is sent, and the tensor with its layout; memory that is not shared is copied, as in a
+   pickle.
+3. There is no synchronisation between processes: a read during another's write sees what the
+   hardware gives, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from rushlight.tensor import Tensor
 
 
 class Shared:
-    """One mapped block that processes share; stands where a storage's list of free blocks would."""
+    """One mapped block that processes share; used as a storage's list of free blocks."""
 
     __slots__ = ("address", "descriptor", "mapped", "pool", "room")
 
@@ -46,7 +49,7 @@ class Shared:
         pool.lend(self.address, room)
 
     def append(self, address: int) -> None:
-        """The last holder let go of the block: give it to the system, not to the pool."""
+        """The last holder is gone: return the block to the system, not to the pool."""
         self.pool.held -= self.room
         self.close()
 
@@ -59,7 +62,7 @@ class Shared:
 
 
 class Owner:
-    """Holds a block for memory that was somebody else's before it was shared."""
+    """Holds a block of memory that was borrowed before it was shared."""
 
     __slots__ = ("block",)
 
@@ -73,7 +76,8 @@ class Owner:
 def _descriptor(room: int) -> int:
     if sys.platform == "win32":
         raise RushlightError(
-            "share_memory_: sharing memory between processes needs a Unix system; send a copy instead"
+            "share_memory_: sharing memory between processes needs a Unix system; send a copy "
+            "instead"
         )
     if sys.platform == "linux":
         made = os.memfd_create("rushlight", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -81,10 +85,9 @@ def _descriptor(room: int) -> int:
         made, path = tempfile.mkstemp(prefix="rushlight")
         os.unlink(path)
     os.ftruncate(made, room)
-    if (
-        sys.platform == "linux"
-    ):  # a process that cut the file would end every other one that reads it
-        import fcntl  # which Windows has not
+    # A process that truncated the file would kill every reader.
+    if sys.platform == "linux":
+        import fcntl  # which Windows lacks
 
         fcntl.fcntl(
             made, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -93,7 +96,7 @@ def _descriptor(room: int) -> int:
 
 
 def block_of(storage: Storage) -> Shared | None:
-    """The shared block a storage has, if it has one."""
+    """The shared block of a storage, or None."""
     if isinstance(storage, Lent):
         return storage.owner.block if isinstance(storage.owner, Owner) else None
     found: Any = storage.blocks
@@ -101,11 +104,12 @@ def block_of(storage: Storage) -> Shared | None:
 
 
 def share(storage: Storage) -> None:
-    """Move a storage's bytes to a block that other processes can see."""
+    """Move a storage's bytes to a block that other processes can map."""
     pool: Any = storage.pool
     if not pool.device.limits.host_memory:
         raise DeviceError(
-            f"share_memory_: memory of {pool.device.name} cannot be seen by other processes; move the tensor with .to('cpu')"
+            f"share_memory_: memory of {pool.device.name} cannot be seen by other processes; move "
+            "the tensor with .to('cpu')"
         )
     if block_of(storage) is not None:
         return
@@ -132,7 +136,7 @@ def share(storage: Storage) -> None:
 
 
 def _reduced(tensor: Tensor) -> Any:
-    """A shared tensor as a message to another process; any other as it is pickled everywhere."""
+    """A shared tensor as a message to another process; any other is pickled."""
     block = None if tensor.layout is not creation.strided else block_of(tensor._memory)
     if block is None:
         return tensor.__reduce__()
@@ -151,7 +155,10 @@ def _reduced(tensor: Tensor) -> Any:
 
 
 def _mapped(pool: Pool, descriptor: int, room: int) -> Shared:
-    """The block behind a descriptor; one shorter than was said would end the process when its end is read."""
+    """The block behind a descriptor.
+
+    a file shorter than announced is refused: reading its end would kill the process.
+    """
     try:
         if room <= 0 or os.fstat(descriptor).st_size < room:
             raise BoundsError(
@@ -172,7 +179,10 @@ def received(
     offset: int,
     requires_grad: bool,
 ) -> Value:
-    """The tensor another process sent, in the memory it shares; its layout must lie inside the file that was sent."""
+    """The tensor that another process sent, in shared memory.
+
+    Its layout must lie inside the file.
+    """
     ForkingPickler.register(Tensor, _reduced)
     pool: Any = pool_of("cpu")
     spec = interop.pickled_spec(pool, dtype, shape, strides, offset, room)
@@ -187,14 +197,14 @@ def received(
 
 
 def share_memory_(self: Any) -> Any:
-    """Move the memory of this tensor, and of all that share it, to where other processes see it too."""
+    """Move the memory of this tensor, and of all that share it, to shared memory."""
     if not kind_of(self.device.type).shared:
         share(self._memory)
     return self
 
 
 def is_shared(self: Any) -> bool:
-    """Whether other processes can see the memory."""
+    """Whether other processes can map the memory."""
     return kind_of(self.device.type).shared or block_of(self._memory) is not None
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's `special`: the same ops under the names of mathematics."""
+"""PyTorch's `special`: ops under their mathematical names."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __all__ = sorted([*_NAMED, "log_softmax", "softmax"])
 
 def __getattr__(
     name: str,
-) -> object:  # for type checkers, which do not see the names from the registry
+) -> object:  # for type checkers, which cannot resolve names from the registry
     raise AttributeError(f"rushlight.special has no {name!r}")

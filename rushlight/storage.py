@@ -1,7 +1,8 @@
-"""Storages: the memory that tensors see parts of, as bytes (`UntypedStorage`) or as numbers of one type (`TypedStorage`).
+"""Storages: the memory of tensors, as bytes (`UntypedStorage`) or as numbers (`TypedStorage`).
 
-A storage handle holds the engine's own `Storage`; two tensors share memory exactly if they have the same handle. Elements are read
-and written through a tensor laid over all of the memory, so a write counts as one in place.
+A storage handle holds the engine's own `Storage`; two tensors share memory exactly if they have the
+same handle. Elements are read and written through a tensor over all of the memory, so a write
+counts as in place.
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ from rushlight.tensor import Tensor, device as Device, tensor
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 _HANDLES: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDictionary()
-_SIZES: weakref.WeakKeyDictionary[Storage, int] = (
-    weakref.WeakKeyDictionary()
-)  # of those that were resized
+# Storages that were resized.
+_SIZES: weakref.WeakKeyDictionary[Storage, int] = weakref.WeakKeyDictionary()
 
-# PyTorch's cast methods of storages, by the type they give.
+# PyTorch's cast methods of storages, by dtype.
 CASTS = {
     "float": dtypes.float32,
     "double": dtypes.float64,
@@ -51,7 +51,10 @@ CASTS = {
 
 
 class UntypedStorage:
-    """The bytes a tensor sees a part of: UntypedStorage(n), UntypedStorage([bytes]), or a tensor's `untyped_storage()`."""
+    """The bytes behind a tensor.
+
+    UntypedStorage(n), UntypedStorage([bytes]), or a tensor's `untyped_storage()`.
+    """
 
     __slots__ = ("__weakref__", "_memory", "used")
 
@@ -63,7 +66,7 @@ class UntypedStorage:
             return untyped_storage(creation.empty(size, dtype=dtypes.uint8, device=device))
         return untyped_storage(tensor(list(size), dtype=dtypes.uint8, device=device))
 
-    # ---- what it is ----
+    # ---- attributes ----
 
     @property
     def device(self) -> Any:
@@ -88,7 +91,10 @@ class UntypedStorage:
         return 1
 
     def data_ptr(self) -> int:
-        """The address of the first byte; 0 where there is none. The memory is kept from now on."""
+        """The address of the first byte; 0 where there is none.
+
+        The memory is never dropped after this.
+        """
         if not self.used:
             return 0
         return replay.keep(self._memory)
@@ -103,7 +109,7 @@ class UntypedStorage:
         return self.is_cuda or sharing.block_of(self._memory) is not None
 
     def share_memory_(self) -> UntypedStorage:
-        """Move the bytes to where other processes see them too."""
+        """Move the bytes to memory shared between processes."""
         if not self.is_cuda:
             sharing.share(self._memory)
         return self
@@ -120,7 +126,7 @@ class UntypedStorage:
     # ---- elements ----
 
     def elements(self, dtype: DType = dtypes.uint8) -> Any:
-        """A tensor laid over all of the memory."""
+        """A tensor over all of the memory."""
         spec = Spec.of(self._memory.pool, dtype, (self.used // dtype.itemsize,))
         return call.lay(spec, self._memory)
 
@@ -143,7 +149,7 @@ class UntypedStorage:
         return self
 
     def copy_(self, source: Any, non_blocking: Any = None) -> UntypedStorage:
-        """Take the bytes of another storage of the same size."""
+        """Copy the bytes of another storage of the same size."""
         other: UntypedStorage = source.untyped()
         if other.nbytes() != self.used:
             raise RushlightError(
@@ -169,21 +175,25 @@ class UntypedStorage:
         return "torch.UntypedStorage" if dtype is None else self._cast(_dtype_of(dtype))
 
     def _cast(self, dtype: DType) -> TypedStorage:
-        """Each byte as a number of another type."""
+        """Each byte as a number of another dtype."""
         return typed_storage(self.elements().to(dtype))
 
     def resize_(self, nbytes: int) -> UntypedStorage:
-        """Another number of bytes, the first of them the same; what is new is not set. At 0 the memory is given back."""
+        """Change the number of bytes, keeping the first ones; new bytes are uninitialised.
+
+        At 0 the memory is freed.
+        """
         if not self.resizable():
             raise RushlightError(
-                "resize_: a storage that is shared, belongs to NumPy or is seen by it has the size it has; .clone() it"
+                "resize_: a storage that is shared, belongs to NumPy or is seen by it has the size "
+                "it has; .clone() it"
             )
         if nbytes < 0:
             raise ShapeError(f"resize_: a storage cannot have {nbytes} bytes")
         storage = self._memory
         if storage.recipe is not None:
             replay.keep(storage)
-        if storage.address is None:  # given back
+        if storage.address is None:  # freed
             _restored(storage, room_for(nbytes))
         elif nbytes == 0:
             _released(storage)
@@ -208,7 +218,7 @@ class UntypedStorage:
 
 
 def _released(storage: Storage) -> None:
-    """Give the block back; who reads the storage before it has one again is told."""
+    """Free the block; reads of the storage raise until it has one again."""
     with replay.LOCK, replay.Pins([storage]):
         check_closed(storage, "resize_")
         replay.keep(storage)
@@ -218,14 +228,14 @@ def _released(storage: Storage) -> None:
 
 
 def _restored(storage: Storage, room: int) -> None:
-    """Have a block again, with room for whatever tensors saw the old one."""
+    """Allocate a block again, with room for all tensors over the old one."""
     room = max(room, storage.room)
     storage.blocks, storage.room = storage.pool.blocks(room), room
     storage.address = storage.pool.take(room)
 
 
 class _Kind(type):
-    """The class of `TypedStorage` and of FloatStorage and its like, which a storage of their type counts as an instance of."""
+    """The metaclass of `TypedStorage` and FloatStorage etc.: isinstance is decided by dtype."""
 
     dtype: DType | None
 
@@ -248,7 +258,7 @@ class _Kind(type):
 
 
 class TypedStorage(metaclass=_Kind):
-    """A storage as numbers of one type: what `Tensor.storage()` gives, and FloatStorage([1, 2, 3])."""
+    """A storage as numbers of one dtype: `Tensor.storage()`, and FloatStorage([1, 2, 3])."""
 
     __slots__ = ("_untyped_storage",)
 
@@ -316,7 +326,8 @@ class TypedStorage(metaclass=_Kind):
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             raise RushlightError(
-                "slices of a storage are taken of its bytes: use .untyped()[a:b], or slice the tensor"
+                "slices of a storage are taken of its bytes: use .untyped()[a:b], or slice the "
+                "tensor"
             )
         return self._elements()[_place(place, self.size())].item()
 
@@ -334,7 +345,7 @@ class TypedStorage(metaclass=_Kind):
         return self
 
     def copy_(self, source: Any, non_blocking: Any = None) -> TypedStorage:
-        """Take the numbers of another storage of as many, of whatever type."""
+        """Copy the numbers of another storage of the same length, of any dtype."""
         if len(source) != len(self):
             raise RushlightError(
                 f"copy_: a storage of {len(source)} elements does not fit one of {len(self)}"
@@ -355,7 +366,7 @@ class TypedStorage(metaclass=_Kind):
         return self.to(device="cuda" if device is None else device)
 
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
-        """The name of the class, or the numbers as another type."""
+        """The name of the class, or the numbers in another dtype."""
         return (
             f"torch.{_word(self.dtype)}Storage" if dtype is None else self._cast(_dtype_of(dtype))
         )
@@ -404,7 +415,7 @@ KINDS_BY_TYPE = {kind.dtype: kind for kind in KINDS.values()}
 
 
 def _dtype_of(kind: Any) -> DType:
-    """A type, by itself, a storage class or its name ("torch.FloatStorage")."""
+    """A dtype, from itself, a storage class or its name ("torch.FloatStorage")."""
     if isinstance(kind, str):
         kind = KINDS.get(kind.removeprefix("torch."), kind)
     found = getattr(kind, "dtype", kind)
@@ -424,7 +435,10 @@ def _place(place: Any, size: int) -> int:
 
 def _shown(storage: Any, what: str) -> str:
     lines = "".join(f" {each}\n" for each in storage)
-    return f"{lines}[rushlight.storage.{type(storage).__mro__[-2].__name__}({what}) of size {len(storage)}]"
+    return (
+        f"{lines}[rushlight.storage.{type(storage).__mro__[-2].__name__}({what}) of size "
+        f"{len(storage)}]"
+    )
 
 
 def _from_bytes(elements: bytes | list[int], device: str) -> UntypedStorage:
@@ -445,7 +459,7 @@ def _over(untyped: UntypedStorage, dtype: DType) -> TypedStorage:
 
 
 def untyped_storage(self: Any) -> UntypedStorage:
-    """The storage this tensor sees."""
+    """The storage of this tensor."""
     storage = self._memory
     found = _HANDLES.get(id(storage))
     owner = self if self._base is None else self._base
@@ -454,14 +468,13 @@ def untyped_storage(self: Any) -> UntypedStorage:
         found = object.__new__(UntypedStorage)
         found._memory, found.used = storage, 0
         _HANDLES[id(storage)] = found
-    found.used = (
-        used if storage in _SIZES else max(found.used, used)
-    )  # a tensor may have been resized
+    # A tensor may have been resized.
+    found.used = used if storage in _SIZES else max(found.used, used)
     return found
 
 
 def typed_storage(self: Any) -> TypedStorage:
-    """The storage this tensor sees, as numbers of its type."""
+    """The storage of this tensor, as numbers of its dtype."""
     return _over(untyped_storage(self), self._spec.dtype)
 
 
@@ -471,7 +484,7 @@ def storage_type(self: Any) -> Any:
 
 
 def new(self: Any, *args: Any, device: Any = None) -> Any:
-    """PyTorch's older way to a tensor of the same type: of sizes, or of data."""
+    """PyTorch's older constructor of a tensor of the same dtype: from sizes, or from data."""
     where = self.device if device is None else device
     if len(args) == 1 and isinstance(args[0], (UntypedStorage, TypedStorage)):
         return creation.empty(0, dtype=self.dtype, device=where).set_(args[0])

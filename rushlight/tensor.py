@@ -1,6 +1,6 @@
 """The user's handle: operators, methods, printing, indexing, interop.
 
-Methods that are ops come from the registry; what is written here is what is not an op.
+Methods that are ops come from the registry; the others are written here.
 """
 
 from __future__ import annotations
@@ -35,27 +35,28 @@ __all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
 
 
 class Tensor(Value):
-    """An n-dimensional array on a device, with its place on the tape."""
+    """An n-dimensional array on a device, with its record on the tape."""
 
+    # For attributes that users set; copies and files keep them.
     __slots__ = (
         "__dict__",
         "kept_grad",
-    )  # users note things on their tensors, and find them again in copies and files
+    )
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
-        # What `methods.install` sets, as far as the package itself uses it.
+        # Set by `methods.install`; declared here as far as the package uses them.
         __add__: Any
         __sub__: Any
         __mul__: Any
         __truediv__: Any
 
     def __new__(cls, *args: Any, device: Any = None) -> Any:
-        """PyTorch's older way: memory of a shape (sizes), or data (a list or an array) in the default type.
+        """PyTorch's older constructor: memory of a shape (sizes), or data in the default dtype.
 
-        The package itself makes tensors with `object.__new__`, and so do the kinds below this one.
+        The package itself makes tensors with `object.__new__`, and so do the subclasses.
         """
         if cls is not Tensor:
             return object.__new__(cls)
@@ -65,7 +66,7 @@ class Tensor(Value):
             return tensor(args[0], dtype=dtypes.get_default(), device=device)
         return creation.empty(*(args or (0,)), device=device)
 
-    # ---- what it is ----
+    # ---- attributes ----
 
     @property
     def shape(self) -> Size:
@@ -121,7 +122,7 @@ class Tensor(Value):
         self.requires_grad_(wanted)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Whether gradients of this leaf are wanted, from now on."""
+        """Set whether gradients of this leaf are computed."""
         edge = edge_of(self)
         if requires_grad and edge is None:
             kept = self._kept()
@@ -156,7 +157,7 @@ class Tensor(Value):
             return None
 
     def _keep(self, grad: Value | None) -> None:
-        """Have this gradient, where there is no leaf to have it."""
+        """Store this gradient, where there is no leaf for it."""
         kept = self._kept()
         if kept is None and grad is not None:
             kept = self.kept_grad = Kept()
@@ -223,7 +224,10 @@ class Tensor(Value):
         inplace_views.replace_data(self, value)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
-        """Call `hook` with the summed gradient of this value; what it returns, if anything, takes its place."""
+        """Call `hook` with the summed gradient of this value.
+
+        a result that is not None replaces it.
+        """
         if edge_of(self) is None:
             raise RushlightError("register_hook: the tensor does not require gradients")
         return hook_value(self._node, hook)
@@ -253,10 +257,10 @@ class Tensor(Value):
         kept = self._kept()
         return kept is not None and kept.retains and not self.is_leaf
 
-    # ---- types, devices, host ----
+    # ---- dtypes, devices, host ----
 
     def to(self, *args: Any, **named: Any) -> Tensor:
-        """Another type or device: to(dtype), to(device), to(other), to(device, dtype)."""
+        """Another dtype or device: to(dtype), to(device), to(other), to(device, dtype)."""
         dtype: DType | None = dtypes.PYTHON.get(named.get("dtype"), named.pop("dtype", None))
         where: Any = named.pop("device", None)
         copy = named.pop("copy", False)
@@ -292,7 +296,7 @@ class Tensor(Value):
         return layouts.contiguous(out, memory_format) if memory_format in layouts.ORDERS else out  # type: ignore[return-value]
 
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
-        """The type's name in words (torch.FloatTensor), or the tensor as another type."""
+        """The dtype's legacy name (torch.FloatTensor), or the tensor in another dtype."""
         if dtype is None:
             word = dtypes.WORDS.get(self._spec.dtype, self._spec.dtype.name)
             return f"torch.{'cuda.' if self.device.type == 'cuda' else ''}{word}Tensor"
@@ -367,14 +371,15 @@ class Tensor(Value):
         return array.copy() if copy else array
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: Any = False) -> Tensor:
-        """What NumPy's functions of this tensor give, as a tensor."""
+        """Wrap NumPy's results of functions of this tensor."""
         return tensor(array)
 
     def item(self) -> Any:
         """The one element as a Python number."""
         if self._spec.numel != 1:
             raise ShapeError(
-                f"item(): a tensor of {self._spec.numel} elements ({self._spec!r}) is not one number"
+                f"item(): a tensor of {self._spec.numel} elements ({self._spec!r}) is not one "
+                "number"
             )
         return interop.to_list(self)[0]
 
@@ -395,12 +400,11 @@ class Tensor(Value):
         return dlpack.device_pair(self)
 
     def __float__(self) -> Any:
-        if (
-            self._node is not None
-        ):  # as PyTorch does; it is also how a tensor gets where an op takes a number
+        # As in PyTorch; a tensor passed as a number is converted by it.
+        if self._node is not None:
             warnings.warn(
-                "float() of a tensor that requires gradients: no gradient will come from the number; say so with .detach() or "
-                ".item()",
+                "float() of a tensor that requires gradients: no gradient will come from the "
+                "number; say so with .detach() or .item()",
                 RushlightWarning,
                 stacklevel=2,
             )
@@ -432,7 +436,8 @@ class Tensor(Value):
     def __bool__(self) -> Any:
         if self._spec.numel != 1:
             raise RushlightError(
-                f"the truth value of a tensor of {self._spec.numel} elements is ambiguous; use .any() or .all()"
+                f"the truth value of a tensor of {self._spec.numel} elements is ambiguous; use "
+                ".any() or .all()"
             )
         return dtypes_bool(self.item())
 
@@ -442,14 +447,15 @@ class Tensor(Value):
         return iter(REGISTRY["unbind"].function(self))
 
     def __reversed__(self) -> Any:
-        """The parts along the first dimension in reverse order."""
+        """The slices along the first dimension in reverse order."""
         return REGISTRY["flip"].function(self, (0,)) if self.ndim else self
 
     def __contains__(self, value: Any) -> Any:
         found = self == value
         if not isinstance(found, Value):
             raise OperandError(
-                f"in: a tensor holds numbers, not {type(value).__name__}; ask for a number or a tensor"
+                f"in: a tensor holds numbers, not {type(value).__name__}; ask for a number or a "
+                "tensor"
             )
         return dtypes_bool(found.any())  # type: ignore[attr-defined]
 
@@ -457,7 +463,10 @@ class Tensor(Value):
         return printing.show(self)
 
     def __format__(self, spec: str) -> str:
-        """Of one number the number's own format, so that f"{loss}" reads well; of several only the plain text."""
+        """Of one number the number's own format, so that f"{loss}" works.
+
+        Of several only the plain text.
+        """
         return (
             format(self.item(), spec)
             if type(self) is Tensor and not self._spec.shape
@@ -521,7 +530,7 @@ class Tensor(Value):
     # ---- operators ----
 
     __hash__ = object.__hash__
-    __array_priority__ = 1000  # NumPy's numbers leave `number * tensor` to the tensor
+    __array_priority__ = 1000  # NumPy's numbers then defer `number * tensor` to the tensor
     __neg__ = e.neg
     __abs__ = e.abs
     __invert__ = e.bitwise_not
@@ -553,7 +562,7 @@ def tensor(
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """`data` as a tensor: itself or the same memory where type and device allow, else a copy."""
+    """`data` as a tensor: itself or the same memory where dtype and device allow, else a copy."""
     if isinstance(data, Tensor):
         return data.to(device, dtype)
     is_array = hasattr(data, "__array_interface__") and data.ndim > 0

@@ -1,8 +1,8 @@
-"""The Python array API standard, version 2024.12, strictly: its names, its signatures, its types, nothing else.
+"""The Python array API standard, version 2024.12, strictly: its names, signatures and dtypes only.
 
 Owns: Array and the standard's functions.
 Takes: arrays, tensors, Python numbers. Gives: arrays.
-Never: mixes kinds of types, or takes what the standard does not say.
+Never: mixes kinds of dtypes, or accepts arguments that the standard does not have.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _elementwise.install()
 linalg.install()
 _array.provide_namespace(_sys.modules[__name__])
 __all__ = ["fft", "linalg"]
-__all__ += [  # all but the modules and what `import` brings
+__all__ += [  # all but the modules and names from imports
     name
     for name, member in globals().items()
     if not name.startswith("_") and name != "annotations" and type(member) is not type(_sys)

@@ -1,11 +1,12 @@
-"""The array of the standard: a tensor seen through the standard's eyes.
+"""The standard's array: a tensor behind the standard's interface.
 
 # Note [Strict arrays]
-1. An `Array` holds a tensor and has the standard's attributes and methods, no others. Its record of gradients is the
-   tensor's, so what is computed here differentiates.
-2. Types meet as the standard says, not as PyTorch does: an array of no dimensions counts like any other, a Python number
-   takes the type of the array it meets, and categories (bool, integer, floating) do not mix.
-3. A tensor may stand for an array in every call: it is wrapped on the way in.
+1. An `Array` holds a tensor and has the standard's attributes and methods, no others. Its record of
+   gradients is the tensor's, so results here can be differentiated.
+2. Dtypes are promoted by the standard's rules, not PyTorch's: an array of no dimensions counts like
+   any other, a Python number takes the dtype of the array operand, and categories (bool, integer,
+   floating) do not mix.
+3. A tensor is accepted for an array in every call: it is wrapped first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor, device as Device
 
 Scalar = bool | int | float | complex
-# Which kinds of elements a function takes, by the standard's words.
+# The kinds of dtypes that a function takes, by the standard's names.
 KINDS = {
     "all": "biufc",
     "bool": "b",
@@ -40,7 +41,10 @@ def op(name: str) -> Callable[..., Any]:
 
 
 class Array:
-    """An array of the standard. Made by the functions of the namespace, not by calling the class."""
+    """An array of the standard.
+
+    Made by the functions of the namespace, not by calling the class.
+    """
 
     __slots__ = ("_tensor",)
 
@@ -49,7 +53,7 @@ class Array:
     def __new__(cls, *args: Any, **named: Any) -> Array:
         raise TypeError("Array is not called; make arrays with asarray, zeros, ...")
 
-    # ---- what it is ----
+    # ---- attributes ----
 
     @property
     def dtype(self) -> DType:
@@ -118,7 +122,8 @@ class Array:
     def _one(self, kinds: str, what: str) -> Any:
         if self.shape or self.dtype.kind not in kinds:
             raise TypeError(
-                f"{what} takes an array of no dimensions of a fitting type, got {self._tensor._spec!r}"
+                f"{what} takes an array of no dimensions of a fitting type, got "
+                f"{self._tensor._spec!r}"
             )
         return self._tensor.item()
 
@@ -179,11 +184,11 @@ def is_array(given: Any) -> bool:
     return isinstance(given, (Array, Tensor))
 
 
-_NAMESPACE: list[Any] = []  # one, when the package is made
+_NAMESPACE: list[Any] = []  # set once, when the package is imported
 
 
 def provide_namespace(module: Any) -> None:
-    """Say which module arrays, and tensors, name as theirs."""
+    """Set the module that arrays, and tensors, return from `__array_namespace__`."""
     _NAMESPACE[:] = [module]
     Tensor.__array_namespace__ = Array.__array_namespace__  # type: ignore[attr-defined]
 
@@ -195,11 +200,11 @@ def namespace(api_version: str | None = None) -> Any:
     return _NAMESPACE[0]
 
 
-# ---- types ----
+# ---- dtypes ----
 
 
 def promoted(*types: DType) -> DType:
-    """The type in which arrays meet; an error where the standard has none."""
+    """The common dtype of arrays; an error where the standard has none."""
     result = types[0]
     for other in types[1:]:
         kinds = {"u": "i", "c": "f"}
@@ -217,7 +222,7 @@ def check_kind(name: str, dtype: DType, kinds: str) -> None:
 
 
 def scalar_for(tensor: Tensor, value: Any) -> Tensor:
-    """A Python number as an array of no dimensions, in the type of the array it meets."""
+    """A Python number as an array of no dimensions, in the dtype of the array operand."""
     fits = {
         "b": (bool,),
         "i": (bool, int),
@@ -237,11 +242,12 @@ def scalar_for(tensor: Tensor, value: Any) -> Tensor:
 
 
 def operands(name: str, kinds: str, *given: Any) -> list[Tensor]:
-    """Arrays and numbers that meet, all in their common type."""
+    """Arrays and numbers, all in their common dtype."""
     tensors = [unwrap(v) for v in given if is_array(v)]
     if not tensors:
         raise TypeError(
-            f"{name}: at least one operand must be an array, got {', '.join(type(v).__name__ for v in given)}"
+            f"{name}: at least one operand must be an array, got "
+            f"{', '.join(type(v).__name__ for v in given)}"
         )
     common = promoted(*[t.dtype for t in tensors])
     if common.kind == "f" and any(isinstance(v, complex) for v in given):
@@ -260,7 +266,7 @@ def operands(name: str, kinds: str, *given: Any) -> list[Tensor]:
 
 
 def _plain_key(key: Any, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-    """A key without backward slices, and the dimensions of what it sees that are to be reversed."""
+    """A key without backward slices, and the dimensions of its result to reverse."""
     parts = key if isinstance(key, tuple) else (key,)
     parts = tuple(p._tensor if isinstance(p, Array) else p for p in parts)
     if not any(isinstance(p, slice) and p.step is not None and p.step < 0 for p in parts):

@@ -1,4 +1,4 @@
-"""New arrays, and types and devices of them."""
+"""New arrays, and their dtypes and devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
 def asarray(
     obj: Any, /, *, dtype: DType | None = None, device: Any = None, copy: bool | None = None
 ) -> Array:
-    """Numbers, nested sequences, arrays and what speaks DLPack as an array; the same memory where it can be."""
+    """Numbers, nested sequences, arrays and DLPack objects as an array.
+
+    The same memory where possible.
+    """
     if isinstance(obj, Array):
         obj = obj._tensor
     if isinstance(obj, (list, tuple)):
@@ -64,7 +67,7 @@ def arange(
     dtype: DType | None = None,
     device: Any = None,
 ) -> Array:
-    """start, start + step, ... up to but without stop; of no elements where stop does not lie ahead."""
+    """start, start + step, ... up to but without stop; empty where stop is not ahead."""
     if stop is None:
         start, stop = 0, start
     if step == 0:
@@ -78,12 +81,12 @@ def arange(
 
 
 def empty(shape: Shape, *, dtype: DType | None = None, device: Any = None) -> Array:
-    """Memory with whatever is in it."""
+    """Uninitialised memory."""
     return wrap(creation.empty(_sizes(shape), dtype=dtype, device=device))
 
 
 def empty_like(x: Any, /, *, dtype: DType | None = None, device: Any = None) -> Array:
-    """Memory with another array's shape, type and device."""
+    """Uninitialised memory with another array's shape, dtype and device."""
     return wrap(op("empty_like")(unwrap(x), dtype=dtype, device=device))
 
 
@@ -93,7 +96,7 @@ def zeros(shape: Shape, *, dtype: DType | None = None, device: Any = None) -> Ar
 
 
 def zeros_like(x: Any, /, *, dtype: DType | None = None, device: Any = None) -> Array:
-    """Zeros with another array's shape, type and device."""
+    """Zeros with another array's shape, dtype and device."""
     return wrap(creation.zeros_like(unwrap(x), dtype=dtype, device=device))
 
 
@@ -103,19 +106,19 @@ def ones(shape: Shape, *, dtype: DType | None = None, device: Any = None) -> Arr
 
 
 def ones_like(x: Any, /, *, dtype: DType | None = None, device: Any = None) -> Array:
-    """Ones with another array's shape, type and device."""
+    """Ones with another array's shape, dtype and device."""
     return wrap(creation.ones_like(unwrap(x), dtype=dtype, device=device))
 
 
 def full(shape: Shape, fill_value: Any, *, dtype: DType | None = None, device: Any = None) -> Array:
-    """One value everywhere; its type, where none is given, is the default of its kind."""
+    """One value everywhere; its dtype, where none is given, is the default of its kind."""
     return wrap(creation.full(_sizes(shape), fill_value, dtype=dtype, device=device))
 
 
 def full_like(
     x: Any, /, fill_value: Any, *, dtype: DType | None = None, device: Any = None
 ) -> Array:
-    """One value everywhere, with another array's shape, type and device."""
+    """One value everywhere, with another array's shape, dtype and device."""
     return wrap(op("full_like")(unwrap(x), fill_value, dtype=dtype, device=device))
 
 
@@ -146,7 +149,10 @@ def linspace(
     device: Any = None,
     endpoint: bool = True,
 ) -> Array:
-    """`num` numbers from start to stop in even steps; without the endpoint, stop is the one after the last."""
+    """`num` numbers from start to stop in even steps.
+
+    Without the endpoint, stop comes after the last.
+    """
     if dtype is None and (isinstance(start, complex) or isinstance(stop, complex)):
         dtype = dtypes.complex_type(dtypes.get_default())
     dtype = dtype or dtypes.get_default()
@@ -186,11 +192,11 @@ def triu(x: Any, /, *, k: int = 0) -> Array:
     return wrap(op("triu")(unwrap(x), k))
 
 
-# ---- types ----
+# ---- dtypes ----
 
 
 def astype(x: Any, dtype: DType, /, *, copy: bool = True, device: Any = None) -> Array:
-    """The elements in another type; a copy, unless copy=False and nothing changes."""
+    """The elements in another dtype; a copy, unless copy=False and nothing changes."""
     tensor = unwrap(x)
     if tensor.dtype.kind == "c" and dtype.kind not in "cb":
         raise TypeError(
@@ -200,7 +206,7 @@ def astype(x: Any, dtype: DType, /, *, copy: bool = True, device: Any = None) ->
 
 
 def can_cast(from_: Any, to: DType, /) -> bool:
-    """Whether a type, or an array's, goes over into another by promotion."""
+    """Whether a dtype, or an array's, can be cast to another by promotion."""
     source = from_ if isinstance(from_, DType) else unwrap(from_).dtype
     try:
         return promoted(source, to) is to
@@ -209,7 +215,7 @@ def can_cast(from_: Any, to: DType, /) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The type in which arrays, types and numbers meet."""
+    """The common dtype of arrays, dtypes and numbers."""
     types = [
         a if isinstance(a, DType) else unwrap(a).dtype
         for a in arrays_and_dtypes
@@ -237,7 +243,7 @@ def _is_number(given: Any) -> bool:
 
 
 def isdtype(dtype: DType, kind: Any) -> bool:
-    """Whether a type is of a kind: a type, a word of the standard, or a tuple of such."""
+    """Whether a dtype is of a kind: a dtype, a name of the standard, or a tuple of such."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, part) for part in kind)
     words = {
@@ -257,7 +263,7 @@ def isdtype(dtype: DType, kind: Any) -> bool:
 
 
 class finfo:
-    """What a floating-point type (of a complex one: of its parts) can hold."""
+    """The limits of a floating-point dtype, or of a complex dtype's real and imaginary parts."""
 
     def __init__(self, type: Any, /) -> None:
         dtype = dtypes.real_type(type if isinstance(type, DType) else unwrap(type).dtype)
@@ -267,7 +273,7 @@ class finfo:
 
 
 class iinfo:
-    """What an integer type can hold."""
+    """The limits of an integer dtype."""
 
     def __init__(self, type: Any, /) -> None:
         dtype = type if isinstance(type, DType) else unwrap(type).dtype

@@ -1,4 +1,4 @@
-"""Functions element by element, and the operators of arrays, from one table."""
+"""Elementwise functions, and the operators of arrays, from one table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.array_api.array import Array, check_kind, is_array, op, operands, unwrap, wrap
 
-# The standard's name: PyTorch's, and the types it takes.
+# The standard's name: PyTorch's name, and the dtypes it takes.
 UNARY = {
     "abs": ("abs", "numeric"),
     "acos": ("acos", "floating"),
@@ -122,7 +122,7 @@ def _unary(name: str, inner: str, kinds: str) -> Callable[[Any], Array]:
 
 
 def _of_integer(inner: str, tensor: Any) -> Array:
-    """What functions of floating point say of integers."""
+    """Results of floating-point predicates for integers."""
     if inner == "sgn":
         return wrap(op("sign")(tensor))
     if inner in ("real", "conj_physical"):
@@ -146,7 +146,10 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 
 def round(x: Any, /) -> Array:
-    """To the nearest whole number, halves to even; of complex numbers both parts."""
+    """Round to the nearest integer, halves to even.
+
+    Of complex numbers the real and imaginary parts.
+    """
     tensor = unwrap(x)
     check_kind("round", tensor.dtype, "numeric")
     if tensor.dtype.kind == "c":
@@ -155,7 +158,7 @@ def round(x: Any, /) -> Array:
 
 
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
-    """x no smaller than min and no larger than max."""
+    """x clamped to [min, max]."""
     tensor = unwrap(x)
     check_kind("clip", tensor.dtype, "real numeric")
     for bound, inner in ((min, "maximum"), (max, "minimum")):
@@ -190,7 +193,7 @@ def _reflected(function: Callable[..., Array]) -> Callable[..., Any]:
 
 
 def _in_place(function: Callable[..., Array]) -> Callable[..., Any]:
-    """The result in the array's own memory: its type and shape stay."""
+    """The result in the array's own memory: its dtype and shape stay."""
 
     def method(self: Array, other: Any, /) -> Any:
         if not _takes(other):
@@ -198,7 +201,8 @@ def _in_place(function: Callable[..., Array]) -> Callable[..., Any]:
         result = function(self, other)
         if result.dtype is not self.dtype or result.shape != self.shape:
             raise TypeError(
-                f"in place: a result {result._tensor._spec!r} does not fit into {self._tensor._spec!r}"
+                f"in place: a result {result._tensor._spec!r} does not fit into "
+                f"{self._tensor._spec!r}"
             )
         self._tensor.copy_(result._tensor)
         return self

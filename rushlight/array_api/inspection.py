@@ -1,4 +1,4 @@
-"""What the namespace says of itself: devices, types, capabilities."""
+"""The namespace's introspection: devices, dtypes, capabilities."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def _has(pool: Any, dtype: DType) -> bool:
 
 
 class Inspection:
-    """What `__array_namespace_info__()` gives."""
+    """The result of `__array_namespace_info__()`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Which optional parts of the standard are there."""
+        """The optional features of the standard."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> Device:
-        """Where new arrays are made."""
+        """The device of new arrays."""
         return Device(creation.default_pool().device.name)
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
-        """The types of new arrays."""
+        """The dtypes of new arrays."""
         real = dtypes.get_default()
         return {
             "real floating": real,
@@ -46,7 +46,7 @@ class Inspection:
         }
 
     def devices(self) -> list[Device]:
-        """The devices that are there."""
+        """The available devices."""
         found = []
         for name in filter(lambda name: kind_of(name).public, names()):
             try:
@@ -57,11 +57,11 @@ class Inspection:
         return found
 
     def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, DType]:
-        """The types of the standard that a device has, by name."""
+        """The standard's dtypes on a device, by name."""
         pool: Any = creation.resolve_pool(device)
         return {d.name: d for d in _LISTED if _has(pool, d) and (kind is None or isdtype(d, kind))}
 
 
 def inspect_namespace() -> Inspection:
-    """What the namespace says of itself."""
+    """The namespace's introspection object."""
     return Inspection()

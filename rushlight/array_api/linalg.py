@@ -52,7 +52,7 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
-    """Products (of complex numbers with the conjugate of the first) summed along an axis."""
+    """Products (with the conjugate of the first, if complex) summed along an axis."""
     first, second = operands("vecdot", "numeric", x1, x2)
     if not -min(first.ndim, second.ndim) <= axis < 0:
         raise ValueError(
@@ -75,7 +75,7 @@ def _floating(name: str, x: Any) -> Tensor:
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Array:
-    """The triangular root of positive definite matrices."""
+    """The Cholesky factors of positive definite matrices."""
     return wrap(L.cholesky(_floating("cholesky", x), upper=upper))
 
 
@@ -127,19 +127,19 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
 
 
 def matrix_power(x: Any, n: int, /) -> Array:
-    """Matrices to a whole power."""
+    """Matrices to an integer power."""
     return wrap(L.matrix_power(_floating("matrix_power", x), n))
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Array:
-    """How many singular values are above rtol times the largest."""
+    """The number of singular values above rtol times the largest."""
     return wrap(
         L.matrix_rank(_floating("matrix_rank", x), rtol=unwrap(rtol) if is_array(rtol) else rtol)
     )
 
 
 def outer(x1: Any, x2: Any, /) -> Array:
-    """Every product of two vectors' elements."""
+    """All products of two vectors' elements."""
     first, second = operands("outer", "numeric", x1, x2)
     if first.ndim != 1 or second.ndim != 1:
         raise ValueError(f"outer: two vectors are needed, got {first._spec!r} and {second._spec!r}")
@@ -152,7 +152,7 @@ def pinv(x: Any, /, *, rtol: Any = None) -> Array:
 
 
 class Qr(NamedTuple):
-    """Orthogonal columns and a triangle whose product the matrix is."""
+    """The QR decomposition: orthonormal columns and a triangle."""
 
     Q: Array
     R: Array
@@ -166,7 +166,7 @@ def qr(x: Any, /, *, mode: str = "reduced") -> Qr:
 
 
 class Slogdet(NamedTuple):
-    """The sign and the logarithm of the size of determinants."""
+    """The signs and the logarithms of absolute values of determinants."""
 
     sign: Array
     logabsdet: Array
@@ -212,7 +212,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: DType | None = None) -> Array:
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """Norms of vectors, over all elements where no axis is named."""
+    """Norms of vectors, over all elements by default."""
     tensor = _floating("vector_norm", x)
     return wrap(L.vector_norm(tensor, ord, axis, keepdims))
 

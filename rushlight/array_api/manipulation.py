@@ -1,4 +1,4 @@
-"""Arrays in other shapes and orders, joined, taken apart and picked from."""
+"""Arrays reshaped, reordered, joined, split and indexed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _axis(axis: int, rank: int, name: str) -> int:
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
-    """Arrays one after another along an axis; flat, where it is None."""
+    """Arrays concatenated along an axis; flattened, where it is None."""
     tensors = [unwrap(a) for a in arrays]
     if not tensors:
         raise ValueError("concat: at least one array is needed")
@@ -32,7 +32,7 @@ def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
 
 
 def stack(arrays: Sequence[Any], /, *, axis: int = 0) -> Array:
-    """Arrays side by side along a new axis."""
+    """Arrays stacked along a new axis."""
     tensors = [unwrap(a) for a in arrays]
     if not tensors:
         raise ValueError("stack: at least one array is needed")
@@ -55,7 +55,7 @@ def expand_dims(x: Any, /, *, axis: int = 0) -> Array:
 
 
 def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Array:
-    """Without axes of size 1."""
+    """Remove axes of size 1."""
     tensor = unwrap(x)
     axes = tuple(
         _axis(a, tensor.ndim, "squeeze") for a in ((axis,) if isinstance(axis, int) else axis)
@@ -66,7 +66,7 @@ def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Array:
 
 
 def flip(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
-    """The elements in reverse order along axes; all, where none are named."""
+    """The elements in reverse order along axes, by default all."""
     tensor = unwrap(x)
     axes = tuple(range(tensor.ndim)) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(_axis(a, tensor.ndim, "flip") for a in axes)
@@ -74,7 +74,7 @@ def flip(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
 
 
 def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Array:
-    """Axes moved to other places."""
+    """Axes moved to other positions."""
     return wrap(op("movedim")(unwrap(x), source, destination))
 
 
@@ -96,7 +96,7 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def repeat(x: Any, repeats: Any, /, *, axis: int | None = None) -> Array:
-    """Each element, or each slice along an axis, several times."""
+    """Each element, or each slice along an axis, repeated."""
     tensor = unwrap(x)
     counts = unwrap(repeats) if is_array(repeats) else repeats
     if axis is None:
@@ -118,7 +118,7 @@ def reshape(x: Any, /, shape: tuple[int, ...], *, copy: bool | None = None) -> A
 def roll(
     x: Any, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None
 ) -> Array:
-    """Elements shifted along axes, those that fall off come in at the other end."""
+    """Elements shifted along axes, wrapping around at the ends."""
     tensor = unwrap(x)
     if axis is None:
         return wrap(op("roll")(tensor, shift))
@@ -128,7 +128,7 @@ def roll(
 
 
 def tile(x: Any, repetitions: tuple[int, ...], /) -> Array:
-    """The array several times along each axis."""
+    """The array repeated along each axis."""
     return wrap(op("tile")(unwrap(x), tuple(repetitions)))
 
 
@@ -147,7 +147,7 @@ def take(x: Any, indices: Any, /, *, axis: int | None = None) -> Array:
 
 
 def take_along_axis(x: Any, indices: Any, /, *, axis: int = -1) -> Array:
-    """The elements of x that indices name along an axis, position by position."""
+    """The elements of x at indices along an axis, one per position."""
     tensor, at = unwrap(x), unwrap(indices)
     check_kind("take_along_axis", at.dtype, "integer")
     axis = _axis(axis, tensor.ndim, "take_along_axis")

@@ -1,4 +1,4 @@
-"""Sums, means, extremes, orders, places and sets."""
+"""Sums, means, extremes, searches, sorting and sets."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def any(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def count_nonzero(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """How many elements over axes are not zero."""
+    """The number of nonzero elements over axes."""
     tensor = unwrap(x)
     truth = op("ne")(tensor, 0) if tensor.dtype is not dtypes.bool_ else tensor
     axes = _axes(truth, axis)
@@ -177,7 +177,7 @@ def diff(
     return wrap(op("diff")(tensor, n, axis, **ends))
 
 
-# ---- places ----
+# ---- searches ----
 
 
 def _place(name: str, x: Any, axis: int | None, keepdims: bool) -> Array:
@@ -190,17 +190,17 @@ def _place(name: str, x: Any, axis: int | None, keepdims: bool) -> Array:
 
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Where the largest element is; the first of equal ones."""
+    """The index of the largest element; the first of equal ones."""
     return _place("argmax", x, axis, keepdims)
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Where the smallest element is; the first of equal ones."""
+    """The index of the smallest element; the first of equal ones."""
     return _place("argmin", x, axis, keepdims)
 
 
 def nonzero(x: Any, /) -> tuple[Array, ...]:
-    """The places of elements that are not zero, an array per axis."""
+    """The indices of nonzero elements, an array per axis."""
     tensor = unwrap(x)
     if not tensor.ndim:
         raise ValueError("nonzero: an array of at least one dimension is needed")
@@ -208,7 +208,7 @@ def nonzero(x: Any, /) -> tuple[Array, ...]:
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left", sorter: Any = None) -> Array:
-    """Where elements of x2 go into the sorted x1."""
+    """The insertion positions of x2's elements in the sorted x1."""
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side is 'left' or 'right', got {side!r}")
     row, sought = operands("searchsorted", "real numeric", x1, x2)
@@ -225,11 +225,11 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Array:
     return wrap(op("where")(chosen, *operands("where", "all", x1, x2)))
 
 
-# ---- orders and sets ----
+# ---- sorting and sets ----
 
 
 def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The places of elements in sorted order."""
+    """The indices that sort the elements."""
     tensor = unwrap(x)
     check_kind("argsort", tensor.dtype, "real numeric")
     return wrap(op("sort")(tensor, dim=axis, descending=descending, stable=True)[1])
@@ -243,7 +243,7 @@ def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = 
 
 
 class UniqueAll(NamedTuple):
-    """Distinct elements, where each is first, where each element is among them, and how often."""
+    """Distinct elements, their first indices, the inverse indices, and the counts."""
 
     values: Array
     indices: Array
@@ -252,14 +252,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """Distinct elements and how often each is there."""
+    """Distinct elements and their counts."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """Distinct elements and where each element is among them."""
+    """Distinct elements and the inverse indices."""
 
     values: Array
     inverse_indices: Array
@@ -283,7 +283,7 @@ def _distinct(x: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def unique_all(x: Any, /) -> UniqueAll:
-    """The distinct elements, their first places, the way back and their counts."""
+    """The distinct elements, their first indices, the inverse indices and the counts."""
     return UniqueAll(*map(wrap, _distinct(x)))
 
 
@@ -294,7 +294,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
-    """The distinct elements and the way back."""
+    """The distinct elements and the inverse indices."""
     values, _, inverse, _ = _distinct(x)
     return UniqueInverse(wrap(values), wrap(inverse))
 

@@ -1,6 +1,6 @@
 """Gradients by function: PyTorch's `torch.autograd`.
 
-Owns: what users call by this name: `grad`, `backward`, and modules on top of the tape.
+Owns: the public names of this namespace: `grad`, `backward`, and modules on top of the tape.
 Takes: tensors with records. Gives: gradients.
 Never: walks the graph itself (`tape/` does).
 """
@@ -69,15 +69,17 @@ def grad(
     *,
     workers: int = 1,
 ) -> tuple[Any, ...]:
-    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. A sparse input's is sparse.
+    """The gradients of the outputs' sum with respect to the inputs; `.grad` does not change.
 
-    An input that the outputs do not depend on is an error; `allow_unused` gives None for it, `materialize_grads` zeros.
-    With `is_grads_batched` the first dimension of each of `grad_outputs`, and of the result, counts the gradients of a
-    batch: one pass, by `vmap`, for all of them.
+    An input that the outputs do not depend on is an error; `allow_unused` gives None for it,
+    `materialize_grads` zeros. The gradient of a sparse input is sparse. With `is_grads_batched` the
+    first dimension of each of `grad_outputs`, and of the result, counts the gradients of a batch:
+    one pass, by `vmap`, computes all.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(
-            "grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, or True"
+            "grad: materialize_grads=True gives zeros for unused inputs; leave allow_unused out, "
+            "or True"
         )
     wanted = ends(inputs)
     asked = [x._of if isinstance(x, SparseTensor) else x for x in wanted]

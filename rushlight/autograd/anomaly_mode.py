@@ -1,4 +1,4 @@
-"""PyTorch's name for where the detection of anomalies is; see `rushlight/tape/anomaly/mode.py`."""
+"""PyTorch's path of anomaly detection; see `rushlight/tape/anomaly/mode.py`."""
 
 from __future__ import annotations
 

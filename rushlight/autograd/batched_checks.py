@@ -1,4 +1,4 @@
-"""`vmap` over derivatives held against one derivative after the other: what `gradcheck` does for `check_batched_grad`."""
+"""`vmap` over derivatives compared with one derivative after the other: `check_batched_grad`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _batch_like(model: Tensor, seed: int) -> list[Tensor]:
 def _compare(
     what: str, one: Callable[[Any], Any], given: list[Tensor], atol: float, rtol: float
 ) -> None:
-    """One call for all that is given, by vmap, against a call for each."""
+    """One vmapped call compared with one call per example."""
     try:
         together = vmap(one)(views.stack(given))
     except RushlightError as error:
@@ -37,8 +37,8 @@ def _compare(
             got, want = real_numbers(batch[k]), real_numbers(alone)
             if not np.allclose(got, want, rtol=rtol, atol=atol, equal_nan=True):
                 raise GradcheckError(
-                    f"gradcheck: vmap over {what} gives another result {i} for example {k} than a call of its own: the largest "
-                    f"difference is {_largest(got - want):.6g}"
+                    f"gradcheck: vmap over {what} gives another result {i} for example {k} than a "
+                    f"call of its own: the largest difference is {_largest(got - want):.6g}"
                 )
 
 

@@ -1,13 +1,15 @@
-"""Jacobians two ways, for `gradcheck`: by central differences and by backward passes, as NumPy arrays on the host.
+"""Jacobians for `gradcheck`: by central differences and by backward passes, as NumPy arrays.
 
 # Note [Real Jacobians]
-1. A complex number counts as two real ones, real part first, in inputs and in outputs. So a function of complex numbers has
-   a Jacobian of real numbers whether or not it is analytic, and nothing need be said about conjugates.
-2. The gradient of a real L by a complex z = a + bi is dL/da + i dL/db. So its two parts are two entries of a column, and a
-   complex output's real and imaginary parts are asked for with the gradients 1 and i.
-3. Differences move the inputs in place, because the function may see them another way than by its arguments: the
-   parameters of a module, for one. They are put back whatever happens.
-4. A Jacobian is [inputs, outputs]: each row is what moving one real number of the input does.
+1. A complex number counts as two real ones, real part first, in inputs and in outputs. So a
+   function of complex numbers has a Jacobian of real numbers whether or not it is analytic, and
+   conjugates need no rule.
+2. The gradient of a real L by a complex z = a + bi is dL/da + i dL/db. So its real and imaginary
+   parts are two entries of a column, and a complex output's real and imaginary parts are requested
+   with the gradients 1 and i.
+3. Differences change the inputs in place, because the function may read them otherwise than by its
+   arguments: as the parameters of a module, for example. They are restored, also after an error.
+4. A Jacobian is [inputs, outputs]: each row is the effect of one real number of the input.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ Function = Callable[..., Any]
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of nested lists and tuples, in order; of a sparse one its values, which its gradient belongs to."""
+    """The tensors of nested lists and tuples, in order; of a sparse one its values."""
     if isinstance(value, SparseTensor):
         yield value._of
     elif isinstance(value, Tensor):
@@ -37,7 +39,10 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def outputs_of(function: Function, inputs: Sequence[Any]) -> list[Tensor]:
-    """What the function gives, as a list of dense tensors; recording is on, as gradients may be taken inside."""
+    """The function's results as a list of dense tensors.
+
+    Recording is on, as gradients may be taken inside.
+    """
     with enable_grad():
         given = function(*inputs)
         return [v.to_dense() if isinstance(v, SparseTensor) else v for v in _flat(given)]
@@ -60,15 +65,14 @@ def floats(value: Tensor) -> bool:
 
 
 def real_count(value: Tensor) -> int:
-    """How many real numbers it holds."""
+    """The number of real numbers it holds."""
     return value.numel() * (2 if value.dtype.kind == "c" else 1)
 
 
 def real_numbers(value: Tensor) -> Array:
     """Its elements as a flat float64 array, a complex one as two."""
-    array = np.array(
-        value.detach().cpu().numpy(), _wide(value)
-    )  # a copy: the memory may be written to
+    # A copy: the memory may be written to.
+    array = np.array(value.detach().cpu().numpy(), _wide(value))
     return array.reshape(-1).view(np.float64)
 
 
@@ -77,7 +81,7 @@ def _wide(value: Tensor) -> Any:
 
 
 def like(numbers: Array, model: Tensor) -> Tensor:
-    """The numbers of `real_numbers` as a tensor of the model's shape, type and device."""
+    """The numbers of `real_numbers` as a tensor of the model's shape, dtype and device."""
     array = np.ascontiguousarray(numbers, np.float64).view(_wide(model)).reshape(model.shape)
     return tensor(array, dtype=model.dtype, device=model.device)
 
@@ -88,7 +92,7 @@ def like(numbers: Array, model: Tensor) -> Tensor:
 def slope(
     function: Function, inputs: Sequence[Any], x: Tensor, step: Array, eps: float
 ) -> list[Array]:
-    """How fast each output changes when x moves along `step`, by a central difference."""
+    """The derivative of each output along `step` of x, by a central difference."""
     start = real_numbers(x)
     seen = x.detach()
     ends: list[list[Array]] = []
@@ -146,11 +150,14 @@ def analytic_jacobians(out: Tensor, xs: Sequence[Tensor]) -> list[Array]:
     return found
 
 
-# ---- forward, as the derivative of the backward pass by what comes in ----
+# ---- forward, as the derivative of the backward pass by its cotangent ----
 
 
 def pushed_forward(out: Tensor, xs: Sequence[Tensor], steps: Sequence[Array]) -> Array:
-    """How fast `out` changes when each of xs moves along its step. It needs a graph that can be differentiated twice."""
+    """The derivative of `out` along a step of each of xs.
+
+    It needs a graph with second derivatives.
+    """
     with enable_grad():
         seed = like(np.zeros(real_count(out)), out).requires_grad_()
         found = roots.grad(out, xs, seed, create_graph=True, allow_unused=True)

@@ -1,6 +1,7 @@
 """Forward mode by dual tensors: PyTorch's `torch.autograd.forward_ad`. See Note [Dual values].
 
-`with dual_level():` what is made of `make_dual(primal, tangent)` inside has a tangent too, which `unpack_dual` shows.
+In `with dual_level():`, results of `make_dual(primal, tangent)` have tangents too, which
+`unpack_dual` returns.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = [
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What `unpack_dual` gives: the value, and its tangent or None."""
+    """The result of `unpack_dual`: the primal, and its tangent or None."""
 
     primal: Any
     tangent: Any
@@ -40,17 +41,21 @@ def _current() -> DualLevel | None:
 
 
 def enter_dual_level() -> int:
-    """Begin a level, in which tensors may have tangents; 0, because there is one at a time."""
+    """Begin a level, in which tensors may have tangents.
+
+    Returns 0, because there is one at a time.
+    """
     if _current() is not None:
         raise RushlightError(
-            "enter_dual_level: there is a level already, and they do not nest; use func.jvp for more"
+            "enter_dual_level: there is a level already, and they do not nest; use func.jvp for "
+            "more"
         )
     STATE.set(replace(STATE.get(), dual=DualLevel()))
     return 0
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
-    """End the level: the tangents made in it are gone."""
+    """End the level and delete its tangents."""
     current = _current()
     if current is None or level not in (None, 0):
         raise RushlightError(
@@ -61,7 +66,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
 
 
 class dual_level:
-    """`with dual_level():` a stretch in which tensors may have tangents."""
+    """`with dual_level():` a block in which tensors may have tangents."""
 
     def __init__(self) -> None:
         self._level: DualLevel | None = None
@@ -90,7 +95,8 @@ def _level_of(name: str, level: int | None) -> DualLevel:
     current = _current()
     if current is None:
         raise RushlightError(
-            f"{name}: trying to create a dual tensor for forward AD but no level exists; use `with dual_level():` around it"
+            f"{name}: trying to create a dual tensor for forward AD but no level exists; use `with "
+            "dual_level():` around it"
         )
     if level not in (None, 0):
         raise RushlightError(
@@ -100,7 +106,7 @@ def _level_of(name: str, level: int | None) -> DualLevel:
 
 
 def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
-    """The tensor, in the same memory, with a tangent: the derivative along which calls are followed."""
+    """The tensor, in the same memory, with a tangent."""
     current = _level_of("make_dual", level)
     for what, x in (("primal", tensor), ("tangent", tangent)):
         if not isinstance(x, Value):
@@ -116,7 +122,8 @@ def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
         raise ShapeError(f"make_dual: a tangent {along!r} does not fit the primal {primal!r}")
     if primal.dtype.kind != along.dtype.kind:
         raise DTypeError(
-            f"make_dual: a tangent {along!r} of a primal {primal!r}: both are complex or both are real"
+            f"make_dual: a tangent {along!r} of a primal {primal!r}: both are complex or both are "
+            "real"
         )
     if primal.device is not along.device:
         raise DeviceError(
@@ -143,13 +150,16 @@ def _another_handle(x: Value, levels: Any) -> Value:
     whole = physical_of(x)
     edge = edge_of(whole)
     if edge is not None and type(edge) is not Leaf:
-        with Changed(dual=None):  # a write to it must not go behind the record of the primal
+        with Changed(dual=None):  # a write to it must be in the record of the primal
             return wrap(Needed.clone(whole), own)
     return wrap(call.rooted(call.make_value(whole._spec, whole._memory, whole._offset, edge)), own)
 
 
 def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
-    """(primal, tangent) of a tensor; the tangent is None where it has none, and outside of any level."""
+    """(primal, tangent) of a tensor.
+
+    The tangent is None where there is none, and outside of any level.
+    """
     if not isinstance(tensor, Value):
         raise TypeError(f"unpack_dual: takes a tensor, got {type(tensor).__name__}")
     current = _current()

@@ -1,8 +1,8 @@
-"""Products with Jacobians and Hessians, and both whole, for functions of tensors: PyTorch's `torch.autograd.functional`.
+"""Jacobians, Hessians and their products: PyTorch's `torch.autograd.functional`.
 
-Each function calls `func(*inputs)`, where inputs are a tensor or a tuple of tensors, and so are its outputs; results are
-nested likewise. Without `create_graph` nothing that is returned has a record. With `strict`, an output that does not depend
-on an input is an error; otherwise the derivative is zero.
+Each function calls `func(*inputs)`, where inputs are a tensor or a tuple of tensors, and so are its
+outputs; results are nested likewise. Without `create_graph` no result has a record. With `strict`,
+an output that does not depend on an input is an error; otherwise the derivative is zero.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _nested(parts: Sequence[Any], as_tuple: bool) -> Any:
 
 
 def _vector(name: str, v: Nest, wanted: Sequence[Any], owner: str) -> list[Any]:
-    """The vector: a tensor like each of `wanted`; where they are one number, 1 by default."""
+    """The vector: a tensor like each of `wanted`; for a single number, 1 by default."""
     if v is None:
         if len(wanted) != 1 or wanted[0]._spec.numel != 1:
             raise RushlightError(
@@ -55,13 +55,14 @@ def _vector(name: str, v: Nest, wanted: Sequence[Any], owner: str) -> list[Any]:
     for i, (part, x) in enumerate(zip(given, wanted, strict=True)):
         if part._spec.shape != x._spec.shape:
             raise ShapeError(
-                f"{name}: v {i} is {part._spec!r}, but the {owner} is {x._spec!r}; the shapes must agree"
+                f"{name}: v {i} is {part._spec!r}, but the {owner} is {x._spec!r}; the shapes must "
+                "agree"
             )
     return list(given)
 
 
 class _Run:
-    """What both directions share: the function run once, with or without a record of what comes out."""
+    """The function run once, with or without records of its results; shared by both directions."""
 
     def __init__(
         self, name: str, func: Function, inputs: Nest, strict: bool, forward: bool = False
@@ -85,11 +86,12 @@ class _Run:
     def independent(self, output: int, input: int | None = None) -> None:
         of = "of the inputs" if input is None else f"of input {input}"
         raise RushlightError(
-            f"{self.name}: output {output} ({self.outs[output]._spec!r}) is independent {of}, which strict=True forbids"
+            f"{self.name}: output {output} ({self.outs[output]._spec!r}) is independent {of}, "
+            "which strict=True forbids"
         )
 
     def check_twice(self, parts: Sequence[Any]) -> None:
-        """With `strict`, what is to be differentiated again must depend on the inputs."""
+        """With `strict`, a value that is differentiated again must depend on the inputs."""
         if (
             self.strict
             and STATE.get().grad
@@ -97,7 +99,8 @@ class _Run:
             and any(edge_of(p) is None for p in parts)
         ):
             raise RushlightError(
-                f"{self.name}: the derivative is independent of the inputs, which strict=True and create_graph=True forbid"
+                f"{self.name}: the derivative is independent of the inputs, which strict=True and "
+                "create_graph=True forbid"
             )
 
     @property
@@ -142,7 +145,8 @@ def jacobian(
 ) -> Any:
     """The Jacobian: for each output and each input a block of shape output.shape + input.shape.
 
-    `vectorize` computes all rows together (or all columns, with strategy "forward-mode"), which is faster and takes more memory.
+    `vectorize` computes all rows together (or all columns, with strategy "forward-mode"), which is
+    faster and takes more memory.
     """
     if strategy not in ("reverse-mode", "forward-mode"):
         raise ValueError(
@@ -173,7 +177,8 @@ def _jacobian(
         for y in run.outs:
             if y._spec.dtype.kind == "c":
                 raise RushlightError(
-                    f"{name}: the outputs must be real, got {y._spec!r}; use view_as_real, vjp or jvp"
+                    f"{name}: the outputs must be real, got {y._spec!r}; use view_as_real, vjp or "
+                    "jvp"
                 )
         blocks = columns(run.made, chunk) if forward else rows(run.made, chunk, strict)
         run.check_twice([part for block in blocks for part in block])
@@ -189,7 +194,8 @@ def _one_number(name: str, func: Function) -> Function:
             )
         if made._spec.numel != 1:
             raise RushlightError(
-                f"{name}: the function must return one number, got {made._spec!r}; reduce it with .sum()"
+                f"{name}: the function must return one number, got {made._spec!r}; reduce it with "
+                ".sum()"
             )
         return made
 
@@ -204,10 +210,14 @@ def hessian(
     vectorize: bool = False,
     outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
-    """The second derivatives of a function that returns one number: for inputs i and j a block of shape i.shape + j.shape."""
+    """The second derivatives of a function that returns one number.
+
+    For inputs i and j a block has shape i.shape + j.shape.
+    """
     if outer_jacobian_strategy not in ("reverse-mode", "forward-mode"):
         raise ValueError(
-            f"hessian: outer_jacobian_strategy is 'reverse-mode' or 'forward-mode', got {outer_jacobian_strategy!r}"
+            "hessian: outer_jacobian_strategy is 'reverse-mode' or 'forward-mode', got "
+            f"{outer_jacobian_strategy!r}"
         )
     _, as_tuple = _listed("hessian", "inputs", inputs)
 
@@ -264,12 +274,15 @@ def _second(
 def vhp(
     func: Function, inputs: Nest, v: Nest = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(output, v times the Hessian) of a function that returns one number; v is nested like the inputs."""
+    """(output, v times the Hessian) of a function that returns one number.
+
+    v is nested like the inputs.
+    """
     return _second("vhp", func, inputs, v, create_graph, strict, forward=False)
 
 
 def hvp(
     func: Function, inputs: Nest, v: Nest = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(output, the Hessian times v) of a function that returns one number. `vhp` gives the same with less work."""
+    """(output, the Hessian times v) of a function that returns one number. `vhp` does less work."""
     return _second("hvp", func, inputs, v, create_graph, strict, forward=True)

@@ -1,13 +1,15 @@
-"""Derivatives held against differences: PyTorch's `gradcheck` and `gradgradcheck`.
+"""Derivatives compared with finite differences: PyTorch's `gradcheck` and `gradgradcheck`.
 
 # Note [Checking derivatives]
-1. In slow mode the whole Jacobian is found both ways, see Note [Real Jacobians]. In fast mode both are projected on one random
-   direction per input and one per output: two calls of the function and one backward pass, whatever the sizes. Where a
-   projection is off, the slow mode is run to say which element it is.
-2. An entry is right when |analytic - numeric| <= atol + rtol * |numeric|; a projection may be off by what its entries may be,
-   added up with the sizes of the directions.
-3. Directions come from a generator with a fixed seed: the same numbers each time, and the user's stream stays as it is.
-4. The gradient by a sparse input is that by its stored values, so these are what is moved and compared.
+1. In slow mode the whole Jacobian is computed both ways, see Note [Real Jacobians]. In fast mode
+   both are projected on one random direction per input and one per output: two calls of the
+   function and one backward pass, for any size. Where a projection differs, the slow mode runs to
+   find the element.
+2. An entry is right when |analytic - numeric| <= atol + rtol * |numeric|; the tolerance of a
+   projection is that of its entries, summed with the absolute values of the directions.
+3. Directions come from a generator with a fixed seed: equal in each run, and the user's random
+   stream does not change.
+4. The gradient by a sparse input is that by its stored values, so these are changed and compared.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ from rushlight.tape.walk import roots
 from rushlight.tensor import Tensor
 
 Function = Callable[..., Any]
-SHOWN = 200  # a Jacobian with no more entries is shown whole in the error
+SHOWN = 200  # a Jacobian with at most so many entries is printed in the error
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be checked, and how closely."""
+    """The function and inputs to check, and the tolerances."""
 
     function: Function
     inputs: tuple[Any, ...]
@@ -77,10 +79,11 @@ def gradcheck(
     fast_mode: bool = False,
     masked: bool | None = None,
 ) -> bool:
-    """Whether the gradients of `func` at `inputs` are those that differences of it give; raises GradcheckError if not.
+    """Whether the gradients of `func` at `inputs` equal finite differences.
 
-    Inputs that require gradients are checked, best in float64 or complex128: `eps` is made for them. `masked` is taken and
-    changes nothing, see Note [Checking derivatives].
+    Raises GradcheckError if not. Inputs that require gradients are checked, best in float64 or
+    complex128: `eps` is made for them. `masked` is accepted and has no effect, see
+    Note [Checking derivatives].
     """
     if not (check_backward_ad or check_forward_ad):
         raise ValueError("gradcheck: one of check_backward_ad and check_forward_ad must be True")
@@ -133,9 +136,10 @@ def gradgradcheck(
     fast_mode: bool = False,
     masked: bool = False,
 ) -> bool:
-    """`gradcheck` of the gradients of `func`, as functions of `inputs` and of the gradients that come in, `grad_outputs`.
+    """`gradcheck` of the gradients of `func`, as functions of `inputs` and `grad_outputs`.
 
-    Where these are not given they are random; `gen_non_contig_grad_outputs` makes them views with gaps.
+    Where `grad_outputs` are not given they are random; `gen_non_contig_grad_outputs` makes them
+    views with gaps.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise ValueError(
@@ -159,7 +163,8 @@ def gradgradcheck(
         ]
         if len(outs) != len(gs):
             raise ShapeError(
-                f"gradgradcheck: {len(gs)} grad_outputs for {len(outs)} outputs that require gradients"
+                f"gradgradcheck: {len(gs)} grad_outputs for {len(outs)} outputs that require "
+                "gradients"
             )
         found = roots.grad(outs, xs, args[len(given) :], create_graph=True, allow_unused=True)
         return tuple([g for g in found if g is not None])
@@ -194,14 +199,15 @@ def _checked_inputs(inputs: tuple[Any, ...], eps: float) -> list[Tensor]:
                 continue
             if x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1) < 8 and eps < 1e-4:
                 warnings.warn(
-                    f"gradcheck: input {number} is {x.dtype.name}, and a step of {eps:g} is made for float64; "
-                    f"pass .double() inputs, or a larger eps",
+                    f"gradcheck: input {number} is {x.dtype.name}, and a step of {eps:g} is made "
+                    "for float64; pass .double() inputs, or a larger eps",
                     stacklevel=3,
                 )
             if any(n > 1 and step == 0 for n, step in zip(x.shape, x.stride(), strict=True)):
                 raise GradcheckError(
-                    f"gradcheck: input {number} has elements that share memory (shape {list(x.shape)}, strides "
-                    f"{list(x.stride())}): one cannot be moved alone; pass .contiguous() of it"
+                    f"gradcheck: input {number} has elements that share memory (shape "
+                    f"{list(x.shape)}, strides {list(x.stride())}): one cannot be moved alone; "
+                    "pass .contiguous() of it"
                 )
             xs.append(x)
     if not xs:
@@ -248,19 +254,20 @@ def _check(asked: Asked, xs: list[Tensor]) -> None:
 
 
 def _outputs(asked: Asked, places: list[int]) -> list[Tensor]:
-    """The outputs that require gradients, computed anew: the inputs were moved since."""
+    """The outputs that require gradients, recomputed: the inputs were changed since."""
     every = [out for out in outputs_of(asked.function, asked.inputs) if floats(out)]
     return [every[j] for j in places]
 
 
 def _check_constant(asked: Asked, xs: list[Tensor], every: list[Tensor]) -> None:
-    """Nothing requires gradients: then nothing may change."""
+    """No output requires gradients: then no difference may be nonzero."""
     for i, x in enumerate(xs):
         for j, numeric in enumerate(_numeric(asked, x, every)):
             if not (np.abs(numeric) <= asked.atol).all():
                 raise GradcheckError(
-                    f"gradcheck: output {j} does not require gradients, but it changes with input {i}: the largest "
-                    f"entry of the numerical Jacobian is {np.abs(numeric).max():.6g}"
+                    f"gradcheck: output {j} does not require gradients, but it changes with input "
+                    f"{i}: the largest entry of the numerical Jacobian is "
+                    f"{np.abs(numeric).max():.6g}"
                 )
 
 
@@ -279,14 +286,15 @@ def _check_jacobians(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
 
 
 def _reentrant(asked: Asked, xs: list[Tensor], out: Tensor, j: int) -> list[Array]:
-    """The analytic Jacobians, found twice: a backward that gives other numbers the second time is an error."""
+    """The analytic Jacobians, computed twice: a backward that is not deterministic is an error."""
     first, second = analytic_jacobians(out, xs), analytic_jacobians(out, xs)
     for i, (one, other) in enumerate(zip(first, second, strict=True)):
         away = np.abs(one - other).max(initial=0)
         if away > asked.nondet_tol:
             raise GradcheckError(
-                f"gradcheck: Backward is not reentrant: run twice with the same gradient, output {j} with respect to input {i} "
-                f"differs by {away:.6g} (nondet_tol={asked.nondet_tol:g})"
+                "gradcheck: Backward is not reentrant: run twice with the same gradient, output "
+                f"{j} with respect to input {i} differs by {away:.6g} "
+                f"(nondet_tol={asked.nondet_tol:g})"
             )
     return first
 
@@ -298,10 +306,11 @@ def _compare(asked: Asked, analytic: Array, numeric: Array, i: int, j: int, way:
         return
     worst = np.unravel_index(np.argmax(np.where(np.isnan(away), np.inf, away)), away.shape)
     text = (
-        f"gradcheck: Jacobian mismatch for output {j} with respect to input {i}, in {way} mode: {int(wrong.sum())} of "
-        f"{wrong.size} entries; the largest difference is {away[worst]:.6g}, of number {int(worst[1])} of the output by number "
-        f"{int(worst[0])} of the input: numerical {numeric[worst]:.9g}, analytical {analytic[worst]:.9g} "
-        f"(atol={asked.atol:g}, rtol={asked.rtol:g})"
+        f"gradcheck: Jacobian mismatch for output {j} with respect to input {i}, in {way} mode: "
+        f"{int(wrong.sum())} of {wrong.size} entries; the largest difference is {away[worst]:.6g}, "
+        f"of number {int(worst[1])} of the output by number {int(worst[0])} of the input: "
+        f"numerical {numeric[worst]:.9g}, analytical {analytic[worst]:.9g} (atol={asked.atol:g}, "
+        f"rtol={asked.rtol:g})"
     )
     if wrong.size <= SHOWN:
         text += f"\nnumerical:\n{numeric}\nanalytical:\n{analytic}"
@@ -333,13 +342,14 @@ def _check_projections(asked: Asked, xs: list[Tensor], places: list[int]) -> Non
             if not abs(analytic - numeric) <= allowed:
                 _check_jacobians(asked, xs, places)
                 raise GradcheckError(
-                    f"gradcheck: Jacobian mismatch for output {j} with respect to input {i}, along a random direction only: "
-                    f"numerical {numeric:.9g}, analytical {analytic:.9g}, allowed {allowed:.3g}"
+                    f"gradcheck: Jacobian mismatch for output {j} with respect to input {i}, along "
+                    f"a random direction only: numerical {numeric:.9g}, analytical {analytic:.9g}, "
+                    f"allowed {allowed:.3g}"
                 )
 
 
 def _check_seeds(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
-    """What backward does with gradients of zero and with those that do not come, and what it gives back."""
+    """Check backward with zero and undefined gradients, and the kinds of its results."""
     outs = _outputs(asked, places)
     zeros = [like(np.zeros(real_count(out)), out) for out in outs]
     for i, (x, g) in enumerate(
@@ -349,8 +359,8 @@ def _check_seeds(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
             continue
         if (real_numbers(g) != 0).any():
             raise GradcheckError(
-                f"gradcheck: backward not multiplied by grad_output: gradients of zero give input {i} one of "
-                f"{np.abs(real_numbers(g)).max():.6g}"
+                "gradcheck: backward not multiplied by grad_output: gradients of zero give input "
+                f"{i} one of {np.abs(real_numbers(g)).max():.6g}"
             )
         if g.shape != x.shape or (asked.dtypes and g.dtype is not x.dtype):
             raise GradcheckError(
@@ -365,13 +375,17 @@ def _check_seeds(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
                 want = np.zeros(real_count(xs[i])) if g is None else real_numbers(g)
                 if not np.allclose(alone[i], want, rtol=1e-9, atol=1e-12, equal_nan=True):
                     raise GradcheckError(
-                        f"gradcheck: backward of output {places[j]} alone gives input {i} another gradient than with zeros for "
-                        f"the other outputs: they differ by {np.abs(alone[i] - want).max():.6g}"
+                        f"gradcheck: backward of output {places[j]} alone gives input {i} another "
+                        "gradient than with zeros for the other outputs: they differ by "
+                        f"{np.abs(alone[i] - want).max():.6g}"
                     )
 
 
 def _check_forward(asked: Asked, xs: list[Tensor], places: list[int]) -> None:
-    """The forward-mode derivative along directions: one random one in fast mode, else along every number of each input."""
+    """Check the forward-mode derivative.
+
+    Fast mode takes one random direction, slow mode every unit direction.
+    """
     still = [np.zeros(real_count(x)) for x in xs]
     for i, x in enumerate(xs):
         count = real_count(x)

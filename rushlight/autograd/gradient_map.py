@@ -1,4 +1,4 @@
-"""Gradients as a result of their own, beside `.grad`."""
+"""Gradients as a mapping, without `.grad`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rushlight.tensor import Tensor
 
 
 class Gradients(Mapping[Any, Tensor]):
-    """What `gradients` gives: `found[t]` is the gradient of any value the roots depend on, leaf or not.
+    """The result of `gradients`: `found[t]` is the gradient of a value the roots depend on.
 
-    A value is known by its place in the graph, so any handle of it will do. Going through the mapping goes through the
-    leaves somebody still holds, or through what was asked for with `of`. Two values may have one and the same gradient:
-    clone it before writing to it.
+    The value may be a leaf or not. A value is identified by its node in the graph, so any handle of
+    it works. Iteration goes over the leaves that are still alive, or over the values given as `of`.
+    Two values may have the same gradient tensor: clone it before writing to it.
     """
 
     def __init__(
@@ -63,9 +63,8 @@ class Gradients(Mapping[Any, Tensor]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    __eq__ = (
-        object.__eq__
-    )  # tensors are compared element by element, so mappings of them are not compared
+    # Tensors are compared element by element, so mappings of them are not compared.
+    __eq__ = object.__eq__
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
@@ -81,10 +80,11 @@ def gradients(
     create_graph: bool = False,
     workers: int = 1,
 ) -> Gradients:
-    """The gradients of the roots' sum with respect to every value they depend on; no `.grad` is touched.
+    """The gradients of the roots' sum with respect to every value they depend on.
 
-    The result holds all of them, which is about as much memory as the values themselves take, until it is dropped.
-    With `of` (a tensor or several) it holds those alone, and only what leads to them runs.
+    No `.grad` changes. The result holds all of them, about as much memory as the values take, until
+    it is freed. With `of` (a tensor or several) it holds those alone, and only the nodes that lead
+    to them run.
     """
     edges, seeds = roots_of("gradients", roots, gradient)
     make = walk_by(workers, "gradients")

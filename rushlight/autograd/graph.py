@@ -1,4 +1,4 @@
-"""The recorded graph as users see it: PyTorch's `torch.autograd.graph`."""
+"""The recorded graph for users: PyTorch's `torch.autograd.graph`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Node(abc.ABC):
-    """What `grad_fn` and `next_functions` show: the record of a call, or the place where a leaf's gradient is summed."""
+    """A node of the graph: the record of a call, or a leaf's gradient accumulator."""
 
     @abc.abstractmethod
     def name(self) -> str:
@@ -47,12 +47,12 @@ class Node(abc.ABC):
     @property
     @abc.abstractmethod
     def next_functions(self) -> tuple[tuple[Node | None, int], ...]:
-        """Per input: its node, and which of that node's results it is."""
+        """Per input: its node, and the index of the result there."""
 
     @property
     @abc.abstractmethod
     def metadata(self) -> dict[Any, Any]:
-        """Anything one wants to note."""
+        """A dict for the user's own notes."""
 
     @abc.abstractmethod
     def register_hook(self, hook: Callable[..., Any]) -> Handle:
@@ -68,7 +68,7 @@ Node.register(Leaf)
 
 
 def increment_version(tensor: Value | Iterable[Value]) -> None:
-    """Say that memory was written to by other means than ops: whoever saved it will refuse to use it."""
+    """Count a write to memory that was not made by an op: saves of it raise when they are read."""
     for one in [tensor] if isinstance(tensor, Value) else list(tensor):
         mark_written(one._memory)
 
@@ -77,18 +77,17 @@ def increment_version(tensor: Value | Iterable[Value]) -> None:
 
 
 class _Gathering:
-    """What came so far, in each backward pass that is under way, of the gradients of some tensors."""
+    """The gradients of some tensors so far, per running backward pass."""
 
     def __init__(self, edges: Sequence[Any], hook: Callable[..., Any]) -> None:
-        # Weakly: the hooks hang on these nodes.
+        # Weakly: the nodes hold the hooks.
         self.places = [
             (weakref.ref(e.node), e.index) if type(e) is Output else (weakref.ref(e), None)
             for e in edges
         ]
         self.hook = hook
-        self.passes: weakref.WeakKeyDictionary[Any, dict[int, Any]] = (
-            weakref.WeakKeyDictionary()
-        )  # None: it came to nothing
+        # None: no gradient.
+        self.passes: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictionary()
         self.lock = threading.Lock()
 
     def _expected(self, walk: Any) -> int:
@@ -124,9 +123,9 @@ def register_multi_grad_hook(
 ) -> Handle:
     """Call `fn` once in each backward pass.
 
-    With mode "all": `fn(gradients)` when the gradients of all tensors that are part of the pass are there, None for the
-    others and for those to which no gradient comes.
-    With "any": `fn(gradient)` with the first that comes. What it returns is not used.
+    With mode "all": `fn(gradients)` when the gradients of all tensors in the pass are known, None
+    for the others and for those without a gradient. With "any": `fn(gradient)` with the first. Its
+    result is not used.
     """
     if mode not in ("all", "any"):
         raise ValueError(f"register_multi_grad_hook: mode is 'all' or 'any', got {mode!r}")

@@ -1,4 +1,4 @@
-"""NumPy where it is only now and then needed: imported at its first use, because `import rushlight` loads it not."""
+"""Lazy NumPy import."""
 
 from __future__ import annotations
 

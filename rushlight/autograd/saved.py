@@ -1,4 +1,4 @@
-"""Stretches of a program in which what derivatives save is kept in another way. See Note [Saved tensor hooks]."""
+"""Blocks that change how saved tensors are kept. See Note [Saved tensor hooks]."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from rushlight.tape.record.value import Value
 
 
 class saved_tensors_hooks:
-    """`with saved_tensors_hooks(pack, unpack):` what derivatives save inside is kept as `pack(tensor)` gives it.
+    """`with saved_tensors_hooks(pack, unpack):` tensors saved inside are kept as `pack(tensor)`.
 
-    `unpack` of that must give a tensor of the same shape, type and device when backward comes; see Note [Saved tensor hooks].
+    `unpack` of that must return a tensor of the same shape, dtype and device in backward; see
+    Note [Saved tensor hooks].
     """
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
@@ -37,7 +38,7 @@ class saved_tensors_hooks:
 
 
 class disable_saved_tensors_hooks(Changed):
-    """A stretch in which hooks for saved tensors are an error with this message."""
+    """A block in which hooks for saved tensors are an error with this message."""
 
     def __init__(self, error_message: str) -> None:
         super().__init__(saving_refused=str(error_message))
@@ -49,10 +50,11 @@ class disable_saved_tensors_hooks(Changed):
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """What derivatives save inside waits in host memory and comes back to its device when backward needs it.
+    """Tensors saved inside are kept in host memory and copied back to the device in backward.
 
-    A value that several records save is copied once. Every copy is counted in `memory.transfers()`. `pin_memory` and
-    `device_type` are taken for PyTorch's sake: the device says where the host's side of a copy lies.
+    A value that several records save is copied once. Every copy is counted in `memory.transfers()`.
+    `pin_memory` and `device_type` are accepted for compatibility: the device chooses the host's
+    side of a copy.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
@@ -78,11 +80,11 @@ class save_on_cpu(saved_tensors_hooks):
         return copy.to(device)
 
 
-# ---- writes to what is saved ----
+# ---- writes to saved tensors ----
 
 
 class _Held:
-    """A saved value that gets a copy of its own before its memory is written to."""
+    """A saved value that is copied before its memory is written to."""
 
     __slots__ = ("__weakref__", "value")
 
@@ -117,7 +119,7 @@ class _CopyOnWrite(Saving):
 
 
 class allow_mutation_on_saved_tensors:
-    """A stretch in which what derivatives saved may be written to: it is copied first, if somebody still needs it."""
+    """A block in which saved tensors may be written to: they are copied first, if still needed."""
 
     def __init__(self) -> None:
         self._saving = _CopyOnWrite()
@@ -135,5 +137,5 @@ class allow_mutation_on_saved_tensors:
         self._state.__exit__(*error)
 
     def clear(self) -> None:
-        """Stop watching what was saved so far: writes to it are errors again."""
+        """Stop copying on writes for the values saved so far: writes to them are errors again."""
         self._saving.held.clear()

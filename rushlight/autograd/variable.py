@@ -1,4 +1,4 @@
-"""`Variable`: what old programs wrap tensors in. Every tensor is one."""
+"""`Variable`: PyTorch's old wrapper of tensors. Every tensor is one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class _EveryTensor(type):
         return isinstance(given, Tensor)
 
     def __call__(cls, data: Tensor, requires_grad: bool = False, volatile: Any = None) -> Tensor:
-        """The same memory as a tensor of its own, which may require gradients."""
+        """The same memory as a new tensor, which may require gradients."""
         return data.detach().requires_grad_(requires_grad)
 
 
 class Variable(metaclass=_EveryTensor):
-    """PyTorch's older name of a tensor that can require gradients: `Variable(x, requires_grad=True)`."""
+    """PyTorch's older name of a tensor: `Variable(x, requires_grad=True)`."""

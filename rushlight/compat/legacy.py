@@ -1,4 +1,4 @@
-"""PyTorch's older spellings of types: rushlight.FloatTensor(2, 3), isinstance(x, rushlight.LongTensor)."""
+"""PyTorch's older dtype classes: FloatTensor(2, 3), isinstance(x, LongTensor)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rushlight.tensor import Tensor, tensor
 
 
 class _Kind(type):
-    """A class per element type, of which every tensor of the type on the host counts as an instance."""
+    """A class per dtype; every tensor of the dtype on the host is an instance of it."""
 
     dtype: DType
 
@@ -23,10 +23,11 @@ class _Kind(type):
         return isinstance(given, Tensor) and given.dtype is cls.dtype
 
     def __call__(cls, *args: Any, device: Any = None) -> Any:
-        """Memory of a shape (sizes), or a copy of data (a list, an array or a tensor of the type)."""
+        """Memory of a shape (sizes), or a copy of data (a list, an array, a tensor)."""
         if device is not None and creation.device_name(device) != "cpu":
             raise RushlightError(
-                f"{cls.__name__}: makes tensors on the cpu, got {device!r}; use tensor(..., device=)"
+                f"{cls.__name__}: makes tensors on the cpu, got {device!r}; use tensor(..., "
+                "device=)"
             )
         if len(args) == 1 and not isinstance(args[0], (int, Size)):
             return tensor(args[0], dtype=cls.dtype)
@@ -52,13 +53,13 @@ DoubleTensor = _kind(dtypes.float64)
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """New tensors of floats have the type of a class above, or of its name ("torch.DoubleTensor")."""
+    """Set the dtype of new float tensors by a class above, or its name ("torch.DoubleTensor")."""
     dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)
 
 
 @stores("line")
 def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> Tensor:
-    """Numbers from start to end, the end included where a step meets it; `arange` leaves it out."""
+    """Numbers from start to end, the end included where a step hits it; `arange` excludes it."""
     if end is None:
         start, end = 0, start
     if not all(math.isfinite(n) for n in (start, end, step)):
@@ -67,7 +68,8 @@ def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> T
         )
     if step == 0 or (end - start) * step < 0:
         raise RushlightError(
-            f"range: from {start} to {end} no step of {step} leads; turn its sign or exchange the ends"
+            f"range: from {start} to {end} no step of {step} leads; turn its sign or exchange the "
+            "ends"
         )
     steps = (end - start) / step
     if not steps < 1 << 62:
@@ -98,7 +100,7 @@ symeig = _gone("symeig", "linalg.eigh, or linalg.eigvalsh for the values alone")
 
 
 def int_mm(self: Tensor, mat2: Tensor, *, out: Any = None) -> Tensor:
-    """The product of two int8 matrices in int32: `_int_mm`, as code for quantised networks calls it."""
+    """The product of two int8 matrices in int32: `_int_mm`, for quantised networks."""
     for given in (self, mat2):
         if given.dtype is not dtypes.int8 or given.ndim != 2:
             raise RushlightError(

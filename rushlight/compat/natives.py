@@ -1,6 +1,6 @@
-"""PyTorch's functions beneath `nn.functional`, which it has as names of the package: reductions by number, modes by number.
+"""PyTorch's functions beneath `nn.functional`: reductions and modes are numbers.
 
-Each is what `nn.functional` computes, under the arguments it has there.
+Each computes what `nn.functional` does, with PyTorch's arguments.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Any:
-    """Rows of a table by their numbers; -1 pads nothing. The table comes first."""
+    """Rows of a table by index; padding_idx=-1 means none. The table comes first."""
     pad = None if padding_idx == -1 else padding_idx
     return F.embedding(indices, weight, pad, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
 def _loss(name: str, *leading: str) -> Callable[..., Any]:
-    """A loss of nn.functional whose reduction is a number: 0 none, which PyTorch's take by default too, 1 mean, 2 sum."""
+    """A loss of nn.functional whose reduction is a number: 0 none (the default), 1 mean, 2 sum."""
 
     def loss(*args: Any, reduction: int = 0, **named: Any) -> Any:
         if len(args) > len(leading):
@@ -52,7 +52,10 @@ def _loss(name: str, *leading: str) -> Callable[..., Any]:
         return getattr(F, name)(**given, **named, reduction=_chosen(name, _REDUCTIONS, reduction))
 
     loss.__name__ = loss.__qualname__ = name
-    loss.__doc__ = f"nn.functional.{name}({', '.join(leading)}), the reduction a number: 0 none, 1 mean, 2 sum."
+    loss.__doc__ = (
+        f"nn.functional.{name}({', '.join(leading)}), the reduction a number: 0 none, 1 mean, 2 "
+        "sum."
+    )
     return loss
 
 
@@ -102,7 +105,7 @@ feature_dropout_ = _in_place(REGISTRY["feature_dropout"].function, "feature_drop
 
 
 def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
-    """dropout, and where it kept the input."""
+    """dropout, and the mask of kept elements."""
     if train is False or p == 0:
         return input.clone(), REGISTRY["ones_like"].function(input).bool()
     kept = F.dropout(REGISTRY["ones_like"].function(input.detach()), p, True)
@@ -112,7 +115,10 @@ def native_dropout(input: Any, p: float, train: bool | None) -> tuple[Any, Any]:
 def grid_sampler(
     input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Any:
-    """nn.functional.grid_sample, its modes numbers: 0 bilinear, 1 nearest, 2 bicubic; 0 zeros, 1 border, 2 reflection."""
+    """nn.functional.grid_sample with numbers for modes.
+
+    0 bilinear, 1 nearest, 2 bicubic; padding 0 zeros, 1 border, 2 reflection.
+    """
     op = "grid_sampler"
     mode, border = _chosen(op, _SAMPLED, interpolation_mode), _chosen(op, _BORDERS, padding_mode)
     return F.grid_sample(input, grid, mode, border, align_corners)
@@ -134,7 +140,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """A convolution, or its transpose, over as many dimensions as the weight has after its first two."""
+    """A convolution, or its transpose, over the weight's dimensions after its first two."""
     dims = weight.dim() - 2
     if dims not in (1, 2, 3):
         raise ShapeError(
@@ -162,14 +168,14 @@ def convolution(
 
 
 def conv_tbc(input: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
-    """A convolution of (time, batch, channels) with a weight of (time, channels in, channels out)."""
+    """A convolution of (time, batch, channels) by a (time, channels in, channels out) weight."""
     return F.conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(
         2, 0, 1
     )
 
 
 def norm_except_dim(v: Any, pow: int = 2, dim: int = 0) -> Any:
-    """The length of each slice along a dimension, to be broadcast over `v`; of everything at -1."""
+    """The norm of each slice along a dimension, to be broadcast over `v`; of everything at -1."""
     if dim == -1:
         return vector_norm(v, pow)
     return vector_norm(v, pow, [d for d in range(v.dim()) if d != dim], True)
@@ -183,7 +189,7 @@ def max_pool1d_with_indices(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Any:
-    """max_pool1d, and where each largest was."""
+    """max_pool1d, and the index of each maximum."""
     return F.max_pool1d(
         input, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True
     )
@@ -208,14 +214,15 @@ def _recurrent(kind: type, name: str, **options: Any) -> Callable[..., Any]:
     ) -> tuple[Any, ...]:
         if not isinstance(input, Tensor):
             raise TypeError(
-                f"{name}: a tensor is expected, got {type(input).__name__}; pack sequences for nn.{kind.__name__}"
+                f"{name}: a tensor is expected, got {type(input).__name__}; pack sequences for "
+                f"nn.{kind.__name__}"
             )
         if not 0 < num_layers <= len(params):
             raise ShapeError(
                 f"{name}: {num_layers} layers have at least as many weights, got {len(params)}"
             )
         hidden = (hx[0] if isinstance(hx, (list, tuple)) else hx).shape[-1]
-        with fork_rng():  # the layer's own first weights are drawn for nothing
+        with fork_rng():  # the layer's own initial weights are drawn and discarded
             named = {
                 "bias": has_biases,
                 "batch_first": batch_first,
@@ -237,7 +244,10 @@ def _recurrent(kind: type, name: str, **options: Any) -> Callable[..., Any]:
         return (output, *last) if isinstance(last, tuple) else (output, last)
 
     run.__name__ = run.__qualname__ = name
-    run.__doc__ = f"nn.{kind.__name__} as a function: input, state, weights in the layer's order, and its options."
+    run.__doc__ = (
+        f"nn.{kind.__name__} as a function: input, state, weights in the layer's order, and its "
+        "options."
+    )
     return run
 
 
@@ -260,7 +270,7 @@ def select_copy(input: Any, dim: int, index: int) -> Any:
 def slice_copy(
     input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
-    """A copy of a stretch of a dimension."""
+    """A copy of a slice of a dimension."""
     key: list[Any] = [slice(None)] * input.dim()
     key[dim] = slice(start, end, step)
     return input[tuple(key)].clone()
@@ -268,7 +278,7 @@ def slice_copy(
 
 @stores("cast")
 def split_copy(input: Any, split_size: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Copies of the parts that `split` gives."""
+    """Copies of the results of `split`."""
     return tuple(part.clone() for part in input.split(split_size, dim))
 
 
@@ -287,7 +297,7 @@ def view_as_complex_copy(input: Any) -> Any:
 def unsafe_split_with_sizes(
     input: Any, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Any, ...]:
-    """`split` into parts of given sizes; here always safe."""
+    """`split` into given sizes; here always safe."""
     return tuple(input.split(list(split_sizes), dim))
 
 

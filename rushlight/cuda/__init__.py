@@ -1,7 +1,7 @@
-"""What PyTorch's scripts ask of `torch.cuda`: whether a card is there, to wait for it, the bytes on it, seeds.
+"""PyTorch's `torch.cuda`: availability, synchronisation, bytes in use, seeds.
 
 Owns: those names. Takes: a device, number 0 being the only one. Gives: numbers.
-Never: opens the card to say how much of it is in use: what nobody opened has 0 bytes.
+Never: opens the card to report bytes in use: a card that is not open has 0 bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def is_available() -> bool:
-    """Whether there is a card that can be used."""
+    """Whether there is a usable card."""
     try:
         pool_of("cuda")
     except DeviceUnavailable:
@@ -65,7 +65,7 @@ def is_initialized() -> bool:
 
 
 def _check(device: Any) -> None:
-    """Refuse what is no card, and a number other than 0."""
+    """Refuse a device that is no card, and a number other than 0."""
     if isinstance(device, int):
         check_device("cuda", max(device, 0))
     elif device is not None:
@@ -81,12 +81,15 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Taken for number 0."""
+    """Accepts number 0."""
     _check(device)
 
 
 class device:
-    """A stretch on a card; its number is 0. New tensors are made where `set_default_device` says."""
+    """A block on a card; its number is 0.
+
+    `set_default_device` chooses where new tensors are made.
+    """
 
     def __init__(self, device: Any) -> None:
         _check(device)
@@ -106,13 +109,13 @@ def synchronize(device: Any = None) -> None:
 
 
 def get_device_name(device: Any = None) -> str:
-    """The card in words."""
+    """The card's name."""
     _check(device)
     return pool_of("cuda").device.limits.description.split(",")[0]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """bfloat16 is a type of every device."""
+    """True: every device has bfloat16."""
     return is_available()
 
 
@@ -120,7 +123,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors own now."""
+    """Bytes that tensors own."""
     _check(device)
     return memory.allocated("cuda") if is_initialized() else 0
 
@@ -132,7 +135,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes taken from the card: owned by tensors, and cached."""
+    """Bytes allocated on the card: owned by tensors, and cached."""
     _check(device)
     return memory.reserved("cuda") if is_initialized() else 0
 
@@ -141,14 +144,14 @@ max_memory_reserved = memory_reserved
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Count the peak from here."""
+    """Reset the peak."""
     _check(device)
     if is_initialized():
         memory.reset_peak("cuda")
 
 
 def empty_cache() -> None:
-    """Give cached blocks back."""
+    """Free cached blocks."""
     if is_initialized():
         memory.empty_cache("cuda")
 
@@ -165,7 +168,7 @@ manual_seed_all = manual_seed
 
 
 def seed() -> None:
-    """Start the stream at a seed that nobody chose."""
+    """Start the stream at a random seed."""
     random.seed()
 
 
@@ -183,7 +186,7 @@ def get_rng_state(device: Any = "cuda") -> Any:
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Go on where `get_rng_state` was called."""
+    """Restore a state of `get_rng_state`."""
     random.set_rng_state(new_state)
 
 
@@ -193,6 +196,6 @@ def get_rng_state_all() -> list[Any]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Go on where `get_rng_state_all` was called."""
+    """Restore the states of `get_rng_state_all`."""
     for state in new_states:
         set_rng_state(state)

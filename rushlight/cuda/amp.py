@@ -19,7 +19,7 @@ custom_bwd = functools.partial(_custom_bwd, device_type="cuda")
 
 
 class autocast(_autocast):
-    """`amp.autocast` for a card: float16 unless another type is given."""
+    """`amp.autocast` for a card: float16 unless another dtype is given."""
 
     def __init__(
         self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True

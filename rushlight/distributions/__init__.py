@@ -1,7 +1,9 @@
 """Probability distributions with PyTorch's names.
 
-Owns: distributions, the sets their parameters and values lie in, transforms, divergences. Takes: numbers and tensors.
-Gives: samples, log-probabilities, moments, entropies. Never: a kernel, or randomness that is not an op's.
+Owns: distributions, constraints of their parameters and values, transforms, divergences. Takes:
+numbers and tensors.
+Gives: samples, log-probabilities, moments, entropies. Never: a kernel, or randomness that is not an
+op's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transforms made of others along a dimension, by a distribution, and to matrices: correlations and positive definite ones."""
+"""Transforms made of others, by a distribution, and to Cholesky factors and matrices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rushlight.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
 
 
 class _Several(Transform):
-    """A transform for each part along a dimension."""
+    """A transform for each piece along a dimension."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int, cache_size: int) -> None:
         if not all(isinstance(t, Transform) for t in tseq):
@@ -30,13 +30,14 @@ class _Several(Transform):
 
     @property
     def length(self) -> int:
-        """How long the dimension is."""
+        """The length of the dimension."""
         return len(self.transforms)
 
     def _check(self, x: Any) -> None:
         if not -x.dim() <= self.dim < x.dim() or x.shape[self.dim] != self.length:
             raise AssertionError(
-                f"{type(self).__name__}: dimension {self.dim} of a value of shape {list(x.shape)} must have length {self.length}"
+                f"{type(self).__name__}: dimension {self.dim} of a value of shape {list(x.shape)} "
+                f"must have length {self.length}"
             )
 
     def _same(self, other: Any) -> bool:
@@ -44,7 +45,7 @@ class _Several(Transform):
 
 
 class CatTransform(_Several):
-    """A transform for each stretch of a dimension, as `cat` puts them together."""
+    """A transform for each range of a dimension, joined as by `cat`."""
 
     def __init__(
         self,
@@ -88,13 +89,12 @@ class CatTransform(_Several):
             for (t, before), (_, after) in zip(self._parts(x), self._parts(y), strict=True)
         ]
         dim = (self.dim - x.dim() if self.dim >= 0 else self.dim) + dims
-        return (
-            ops.cat(terms, dim) if dim < 0 else sum(terms[1:], terms[0])
-        )  # inside an event they add up
+        # Inside an event they add up.
+        return ops.cat(terms, dim) if dim < 0 else sum(terms[1:], terms[0])
 
 
 class StackTransform(_Several):
-    """A transform for each place along a dimension, as `stack` puts them together."""
+    """A transform for each index of a dimension, joined as by `stack`."""
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(tseq, dim, cache_size)
@@ -119,7 +119,7 @@ class StackTransform(_Several):
 
 
 class CumulativeDistributionTransform(Transform):
-    """A distribution's cumulative distribution function: values become their ranks."""
+    """A distribution's cumulative distribution function as a transform."""
 
     bijective = True
     sign = 1
@@ -144,10 +144,10 @@ class CumulativeDistributionTransform(Transform):
 
 
 class CorrCholeskyTransform(Transform):
-    """The Cholesky factor of a correlation matrix, of D (D - 1) / 2 numbers.
+    """The Cholesky factor of a correlation matrix, from D (D - 1) / 2 numbers.
 
-    Row by row: tanh of each number is its share, with a sign, of the length that the elements before it leave of 1, and the
-    diagonal takes the rest.
+    Row by row: tanh of each number is its signed share of the norm that the elements before it
+    leave of 1, and the diagonal takes the rest.
     """
 
     bijective = True
@@ -170,7 +170,7 @@ class CorrCholeskyTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         of_tanh = (2 * (math.log(2.0) - x - softplus(-2 * x))).sum(-1)
-        if y.shape[-1] == 2:  # one number, and the whole length is its to share
+        if y.shape[-1] == 2:  # one number has the whole norm
             return of_tanh
         return tril_matrix_to_vec(1 - (y * y).cumsum(-1), -2).log().sum(-1) / 2 + of_tanh
 
@@ -192,7 +192,7 @@ class CorrCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """A positive definite matrix, of any square one: that of the Cholesky factor it is transformed to."""
+    """A positive definite matrix from any square one, through its Cholesky factor."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite

@@ -21,7 +21,7 @@ from rushlight.tensor import Size
 
 
 class Categorical(Distribution):
-    """A class number, drawn by probabilities or by their logarithms up to a constant."""
+    """A class index, drawn by probabilities or by unnormalised log probabilities."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "probs": constraints.simplex,
@@ -108,7 +108,7 @@ class Categorical(Distribution):
 
 
 class _OverClasses(Distribution):
-    """A distribution that stands on a categorical one."""
+    """A distribution on top of a categorical one."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "probs": constraints.simplex,
@@ -133,7 +133,7 @@ class _OverClasses(Distribution):
 
 
 class OneHotCategorical(_OverClasses):
-    """A class as a vector: 1 at its place, 0 elsewhere."""
+    """A class as a vector: 1 at its index, 0 elsewhere."""
 
     support = constraints.one_hot
     has_enumerate_support = True
@@ -188,7 +188,7 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
 
 
 class Multinomial(_OverClasses):
-    """How often each class is drawn in `total_count` draws."""
+    """The number of draws of each class in `total_count` draws."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""Transforms by the set they lead to: `biject_to(constraint)`, one to one, and `transform_to(constraint)`, onto it.
+"""Transforms by constraint: `biject_to`, one to one, and `transform_to`, onto it.
 
-A constraint's class decides; rules for more are registered with `biject_to.register(constraint, rule)` or as a decorator.
+A constraint's class decides; rules for more are registered with
+`biject_to.register(constraint, rule)` or as a decorator.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ class ConstraintRegistry:
         self._registry: dict[type, Rule] = {}
 
     def register(self, constraint: Any, factory: Rule | None = None) -> Any:
-        """Have a rule for the class of a constraint; without a rule, a decorator."""
+        """Register a rule for the class of a constraint; without a rule, a decorator."""
         if factory is None:
             return lambda rule: self.register(constraint, rule)
         kind = type(constraint) if isinstance(constraint, c.Constraint) else constraint
         if not isinstance(kind, type) or not issubclass(kind, c.Constraint):
             raise TypeError(
-                f"Expected constraint to be either a Constraint subclass or instance, but got {constraint}"
+                "Expected constraint to be either a Constraint subclass or instance, but got "
+                f"{constraint}"
             )
         self._registry[kind] = factory
         return factory
@@ -36,7 +38,8 @@ class ConstraintRegistry:
         rule = self._registry.get(type(constraint))
         if rule is None:
             raise NotImplementedError(
-                f"Cannot transform {type(constraint).__name__} constraints: register a rule, or transform by hand"
+                f"Cannot transform {type(constraint).__name__} constraints: register a rule, or "
+                "transform by hand"
             )
         return rule(constraint)
 
@@ -61,7 +64,7 @@ def _between(constraint: Any) -> t.Transform:
 
 
 def _register_common(registry: ConstraintRegistry) -> None:
-    """The rules that both have; sets made of others ask the registry for theirs."""
+    """The rules of both registries; constraints made of others look up theirs in the registry."""
     registry.register(c.real, lambda _: t.identity_transform)
     registry.register(
         c.independent,

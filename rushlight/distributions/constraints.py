@@ -1,4 +1,4 @@
-"""Sets of values: what a parameter may be, where a distribution has its mass. `check` tells for each value if it is inside."""
+"""Constraints: sets of parameters or values. `check` tells whether each value is inside."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rushlight.tape.vmap.batched import physical_of
 
 
 def everywhere(condition: Any) -> bool:
-    """Whether truth values are all true; inside `vmap`, for every example."""
+    """Whether all bools are true; inside `vmap`, for every example."""
     whole: Any = physical_of(condition)
     return bool(whole.all())
 
 
 class Constraint:
-    """A set; `event_dim` dimensions at the right are one value of it."""
+    """A set; the last `event_dim` dimensions are one value of it."""
 
     is_discrete = False
     event_dim = 0
 
     def check(self, value: Any) -> Any:
-        """Truth values, one for each value."""
+        """A bool for each value."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -30,7 +30,7 @@ class Constraint:
 
 
 class _Test(Constraint):
-    """A set given by a function."""
+    """A set given by a predicate."""
 
     def __init__(
         self, name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False
@@ -100,7 +100,7 @@ class _Between(Constraint):
 
 
 class _Independent(Constraint):
-    """Another set, values of which make one in more dimensions."""
+    """A set whose values are several of another set, along more dimensions."""
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
         self.base_constraint = base_constraint
@@ -122,7 +122,7 @@ class _Independent(Constraint):
 
 
 class _Stack(Constraint):
-    """A set for each place along a dimension."""
+    """A set for each index of a dimension."""
 
     def __init__(self, cseq: Sequence[Constraint], dim: int = 0) -> None:
         self.cseq, self.dim = list(cseq), dim
@@ -143,7 +143,7 @@ class _Stack(Constraint):
 
 
 class _Cat(Constraint):
-    """A set for each stretch along a dimension."""
+    """A set for each range of a dimension."""
 
     def __init__(
         self, cseq: Sequence[Constraint], dim: int = 0, lengths: Sequence[int] | None = None
@@ -165,49 +165,49 @@ class _Cat(Constraint):
 
 
 class _GreaterThan(_Between):
-    """Numbers above a bound."""
+    """Numbers greater than a bound."""
 
     def __init__(self, lower_bound: Any) -> None:
         super().__init__("GreaterThan", lower_bound, None, "(]")
 
 
 class _GreaterThanEq(_Between):
-    """Numbers from a bound on."""
+    """Numbers greater than or equal to a bound."""
 
     def __init__(self, lower_bound: Any) -> None:
         super().__init__("GreaterThanEq", lower_bound, None)
 
 
 class _LessThan(_Between):
-    """Numbers below a bound."""
+    """Numbers less than a bound."""
 
     def __init__(self, upper_bound: Any) -> None:
         super().__init__("LessThan", None, upper_bound, "[)")
 
 
 class _Interval(_Between):
-    """Numbers from one bound to another."""
+    """Numbers in a closed interval."""
 
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
         super().__init__("Interval", lower_bound, upper_bound)
 
 
 class _HalfOpenInterval(_Between):
-    """Numbers from one bound to below another."""
+    """Numbers in a half-open interval."""
 
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
         super().__init__("HalfOpenInterval", lower_bound, upper_bound, "[)")
 
 
 class _IntegerInterval(_Between):
-    """Whole numbers from one bound to another."""
+    """Integers in a closed interval."""
 
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
         super().__init__("IntegerInterval", lower_bound, upper_bound, is_discrete=True)
 
 
 class _IntegerGreaterThan(_Between):
-    """Whole numbers from a bound on."""
+    """Integers greater than or equal to a bound."""
 
     def __init__(self, name: str, lower_bound: Any) -> None:
         super().__init__(name, lower_bound, None, is_discrete=True)
@@ -227,7 +227,7 @@ class _Multinomial(Constraint):
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """The set of a mixture's components, for values that lack their dimension."""
+    """The set of a mixture's components, for values without their dimension."""
 
     def __init__(self, base_constraint: Constraint) -> None:
         self.base_constraint = base_constraint
@@ -271,7 +271,7 @@ def _is_symmetric(v: Any) -> Any:
 
 
 def _is_positive(v: Any, inclusive: bool) -> Any:
-    # What is not finite is not inside; LAPACK would refuse the whole batch for it.
+    # Nonfinite matrices are outside; LAPACK would refuse the whole batch for one.
     finite = v.isfinite().flatten(-2).all(-1)
     safe = ops.where(finite[..., None, None], v, 0.0)
     if inclusive:
@@ -286,7 +286,7 @@ def _is_positive(v: Any, inclusive: bool) -> Any:
 def _set(
     name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False
 ) -> Constraint:
-    """A set with a class of its own, by which transforms to it are found."""
+    """A set with its own class, by which transforms to it are registered."""
     spelled = "".join(word.capitalize() for word in name.split("_"))
     kind: type[_Test] = type(f"_{spelled}", (_Test,), {"__doc__": f"The set {name}."})
     return kind(name, test, event_dim, is_discrete)
@@ -319,5 +319,5 @@ positive_definite = _set("positive_definite", lambda v: _is_positive(v, inclusiv
 
 
 def is_dependent(constraint: Any) -> bool:
-    """Whether a set is known only with the other parameters."""
+    """Whether a set depends on other parameters."""
     return isinstance(constraint, _Dependent)

@@ -1,4 +1,4 @@
-"""Distributions of one real number with a location and a scale: normal, uniform, exponential, Laplace, Cauchy."""
+"""Distributions with a location and a scale: normal, uniform, exponential, Laplace, Cauchy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 class Normal(ExponentialFamily):
-    """The normal distribution of mean `loc` and deviation `scale`."""
+    """The normal distribution of mean `loc` and standard deviation `scale`."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "loc": constraints.real,
@@ -73,7 +73,7 @@ class Normal(ExponentialFamily):
 
 
 class Uniform(Distribution):
-    """The uniform distribution from `low` to below `high`."""
+    """The uniform distribution on [low, high)."""
 
     has_rsample = True
 

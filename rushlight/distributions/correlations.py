@@ -1,4 +1,4 @@
-"""LKJCholesky: correlation matrices by their Cholesky factors; and the generalised Pareto distribution beyond a bound."""
+"""LKJCholesky, of correlation matrices by their Cholesky factors, and GeneralizedPareto."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rushlight.tape.record.state import no_grad
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors L of correlation matrices, L L' having a density proportional to det ** (concentration - 1)."""
+    """Cholesky factors L of correlation matrices; L L' ~ det ** (concentration - 1)."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"concentration": constraints.positive}
     support = constraints.corr_cholesky
@@ -28,14 +28,14 @@ class LKJCholesky(Distribution):
         super().__init__(self.concentration.shape, (dim, dim), validate_args)
 
     def _lengths(self) -> Beta:
-        """Of each row: the squared length of what lies before the diagonal. The first row has nothing there."""
+        """The squared norm of each row before the diagonal; the first row has nothing there."""
         like = self.concentration
         before = (ops.arange(self.dim, dtype=like.dtype, device=like.device) - 1).clamp(min=0)
         beyond = like.unsqueeze(-1) + (self.dim - 2) / 2 - before / 2
         return Beta(before / 2 + 0.5, beyond, validate_args=False)
 
     def sample(self, sample_shape: Any = ()) -> Any:
-        """Each row a random direction below the diagonal, of a random length, and the diagonal what is left of 1."""
+        """Each row: a random direction of random norm; the rest of 1 is on the diagonal."""
         with no_grad():
             square = self._lengths().sample(sample_shape).unsqueeze(-1)
             shape = (*size_of(sample_shape), *self._batch_shape, *self._event_shape)
@@ -57,7 +57,7 @@ class LKJCholesky(Distribution):
 
 
 class GeneralizedPareto(Distribution):
-    """What lies beyond `loc`: the tail of many distributions, exponential where the concentration is 0."""
+    """Values beyond `loc`: the tail of many distributions, exponential at concentration 0."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "loc": constraints.real,
@@ -81,7 +81,7 @@ class GeneralizedPareto(Distribution):
         return constraints.interval(self.loc, high)
 
     def _shape(self) -> tuple[Any, Any]:
-        """Where the concentration counts as 0, and the concentration, 1 there."""
+        """Where the concentration counts as 0, and the concentration, with 1 there."""
         exponential = self.concentration.abs() <= 1e-8
         return exponential, ops.where(
             exponential, ops.ones_like(self.concentration), self.concentration
@@ -122,14 +122,14 @@ class GeneralizedPareto(Distribution):
         return -self.scale.log() - ops.where(exponential, z, tail)
 
     def log_survival_function(self, value: Any) -> Any:
-        """The logarithm of the probability of more."""
+        """The log probability of a greater value."""
         self._validate_sample(value)
         z = self._z(value)
         exponential, safe = self._shape()
         return -ops.where(exponential, z, (safe * z).log1p() / safe)
 
     def log_cdf(self, value: Any) -> Any:
-        """The logarithm of the probability of at most a value."""
+        """The log probability of a value less or equal."""
         return (-self.log_survival_function(value).exp()).log1p()
 
     def cdf(self, value: Any) -> Any:

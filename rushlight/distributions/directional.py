@@ -12,7 +12,7 @@ from rushlight.tape.record.state import no_grad
 
 
 class VonMises(Distribution):
-    """Angles around `loc`, the nearer the larger the concentration; density proportional to exp(concentration cos(x - loc))."""
+    """Angles around `loc`, with density proportional to exp(concentration cos(x - loc))."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "loc": constraints.real,

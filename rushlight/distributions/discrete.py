@@ -1,4 +1,4 @@
-"""Distributions of counts and of truth values: Bernoulli, binomial, geometric, negative binomial, Poisson."""
+"""Distributions of counts and bools: Bernoulli, binomial, geometric, negative binomial, Poisson."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rushlight.tape.record.state import no_grad
 
 
 class Odds:
-    """A probability, or its log-odds; the one that was not given is made when it is asked for."""
+    """A probability, or its log-odds; the other one is computed on demand."""
 
     @lazy_property
     def logits(self) -> Any:
@@ -46,7 +46,7 @@ class Odds:
 
 
 def one_of(name: str, probs: Any, logits: Any) -> str:
-    """Which of the two was given; it must be one."""
+    """The name of the given one; exactly one must be given."""
     if (probs is None) == (logits is None):
         raise ValueError(f"{name}: either `probs` or `logits` must be given, and not both")
     return "logits" if probs is None else "probs"
@@ -110,7 +110,7 @@ class Bernoulli(Odds, ExponentialFamily):
 
 
 class Geometric(Odds, Distribution):
-    """How many trials fail before the first success."""
+    """The number of failures before the first success."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "probs": constraints.unit_interval,
@@ -158,7 +158,7 @@ class Geometric(Odds, Distribution):
 
 
 class Binomial(Odds, Distribution):
-    """How many of `total_count` trials succeed."""
+    """The number of successes in `total_count` trials."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "total_count": constraints.nonnegative_integer,
@@ -227,7 +227,7 @@ class Binomial(Odds, Distribution):
 
 
 class NegativeBinomial(Odds, Distribution):
-    """How many trials succeed before `total_count` of them fail."""
+    """The number of successes before `total_count` failures."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "total_count": constraints.greater_than_eq(0),

@@ -1,4 +1,4 @@
-"""What every distribution has: shapes, samples, densities, and checks of what is passed in."""
+"""The base of distributions: shapes, samples, densities, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rushlight.tensor import Size
 
 
 class Distribution:
-    """A distribution over values of shape `event_shape`, one for each place of `batch_shape`."""
+    """A distribution over values of shape `event_shape`, one for each index of `batch_shape`."""
 
     has_rsample = False
     has_enumerate_support = False
@@ -22,7 +22,7 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Whether distributions made from now on check their parameters and values."""
+        """Set whether new distributions check their parameters and values by default."""
         if value not in (True, False):
             raise ValueError(f"set_default_validate_args: True or False, got {value!r}")
         Distribution._validate_args = value
@@ -41,17 +41,17 @@ class Distribution:
             if constraints.is_dependent(constraint) or (
                 name in self._derived and name not in self.__dict__
             ):
-                continue  # not known, or made from the parameter that was given
+                continue  # unknown, or computed from the given parameter
             value = getattr(self, name)
             if not constraints.everywhere(constraint.check(value)):
                 raise ValueError(
-                    f"{type(self).__name__}: {name} of shape {tuple(value.shape)} must satisfy {constraint!r}, "
-                    f"but not all of it does:\n{value}"
+                    f"{type(self).__name__}: {name} of shape {tuple(value.shape)} must satisfy "
+                    f"{constraint!r}, but not all of it does:\n{value}"
                 )
 
     @property
     def batch_shape(self) -> Any:
-        """The shape of the parameters: a distribution at each place."""
+        """The shape of the parameters: one distribution per index."""
         return self._batch_shape
 
     @property
@@ -89,7 +89,7 @@ class Distribution:
         return new
 
     def _expand_into(self, new: Any, shape: Any) -> None:
-        """Give `new` what of `self` has the shape of the batch, expanded."""
+        """Set the attributes of `new` that have the batch's shape, expanded."""
         for name, value in self.__dict__.items():
             if isinstance(value, Value) and name not in self._not_expanded:
                 constraint = self.arg_constraints.get(name)
@@ -100,7 +100,7 @@ class Distribution:
             elif isinstance(value, Distribution):
                 new.__dict__[name] = value.expand((*shape, *self._inner_tail(value)))
 
-    # Parameters of which one is given and the others are computed when they are asked for.
+    # Parameters of which one is given and the others are computed on demand.
     _derived: ClassVar[frozenset[str]] = frozenset(
         ["covariance_matrix", "logits", "precision_matrix", "probs", "scale_tril"]
     )
@@ -108,20 +108,20 @@ class Distribution:
     _parameter_dims: ClassVar[dict[str, int]] = {}
 
     def _inner_tail(self, inner: Distribution) -> Any:
-        """What of an inner distribution's batch is not of this one's."""
+        """The dimensions of an inner distribution's batch that this one's batch lacks."""
         return inner.batch_shape[len(self._batch_shape) :]
 
     def sample(self, sample_shape: Any = ()) -> Any:
-        """Values drawn, through which no gradient goes."""
+        """Draw values without gradients."""
         with no_grad():
             return self.rsample(sample_shape)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
-        """Values drawn as functions of the parameters, through which gradients go."""
+        """Draw values as functions of the parameters, with gradients."""
         raise NotImplementedError(f"{type(self).__name__} has no rsample; use sample and log_prob")
 
     def sample_n(self, n: int) -> Any:
-        """n values drawn."""
+        """Draw n values."""
         return self.sample((n,))
 
     def log_prob(self, value: Any) -> Any:
@@ -129,15 +129,15 @@ class Distribution:
         raise NotImplementedError(type(self).__name__)
 
     def cdf(self, value: Any) -> Any:
-        """The probability of a value at most as large."""
+        """The probability of a value less or equal."""
         raise NotImplementedError(f"{type(self).__name__} has no closed form of its cdf")
 
     def icdf(self, value: Any) -> Any:
-        """The value of which `cdf` is this."""
+        """The inverse of `cdf`."""
         raise NotImplementedError(f"{type(self).__name__} has no closed form of its icdf")
 
     def enumerate_support(self, expand: bool = True) -> Any:
-        """All values there are, along a new first dimension."""
+        """All values of the support, along a new first dimension."""
         raise NotImplementedError(f"{type(self).__name__} has not finitely many values")
 
     def entropy(self) -> Any:
@@ -152,7 +152,7 @@ class Distribution:
         return Size((*size_of(sample_shape), *self._batch_shape, *self._event_shape))
 
     def _validate_sample(self, value: Any) -> None:
-        """Raise for a value that is of another shape or outside of the support, where arguments are checked."""
+        """Raise for a value of another shape or outside of the support, where enabled."""
         if not self._validate_args:
             return
         name = type(self).__name__
@@ -193,7 +193,10 @@ class Distribution:
 
 
 class ExponentialFamily(Distribution):
-    """A distribution p(x) = exp(t(x) . theta - F(theta) + k(x)); its entropy follows from F by derivatives."""
+    """A distribution p(x) = exp(t(x) . theta - F(theta) + k(x)).
+
+    Derivatives of F give its entropy.
+    """
 
     @property
     def _mean_carrier_measure(self) -> Any:
@@ -219,5 +222,5 @@ class ExponentialFamily(Distribution):
 
 
 def draw_like(parameter: Any, shape: Any, kind: str = "rand") -> Any:
-    """Uniform or normal numbers of the type and on the device of a parameter."""
+    """Uniform or normal numbers of the dtype and on the device of a parameter."""
     return getattr(ops, kind)(tuple(shape), dtype=parameter.dtype, device=parameter.device)

@@ -1,4 +1,4 @@
-"""Distributions made of gamma numbers: gamma, chi-squared, beta, Dirichlet, Student's t, Fisher's and Snedecor's F."""
+"""Distributions made of gamma numbers: gamma, chi-squared, beta, Dirichlet, Student's t, F."""
 
 from __future__ import annotations
 
@@ -206,12 +206,12 @@ class Beta(ExponentialFamily):
 
     @property
     def concentration1(self) -> Any:
-        """The parameter of the number."""
+        """The concentration of x."""
         return self._dirichlet.concentration[..., 0]
 
     @property
     def concentration0(self) -> Any:
-        """The parameter of what it lacks to 1."""
+        """The concentration of 1 - x."""
         return self._dirichlet.concentration[..., 1]
 
     @property
@@ -253,7 +253,7 @@ class Beta(ExponentialFamily):
 
 
 class StudentT(Distribution):
-    """Student's t distribution of `df` degrees of freedom, moved and scaled."""
+    """Student's t distribution of `df` degrees of freedom, shifted and scaled."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "df": constraints.positive,

@@ -1,4 +1,4 @@
-"""Divergences KL(p || q) by the types of p and q, and the way to register more."""
+"""Divergences KL(p || q) by the types of p and q, and their registration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RULES: dict[tuple[type, type], Rule] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
-    """Decorator: the function gives KL(p || q) for these types and those derived from them."""
+    """Decorator: register a function for KL(p || q) of these types and their subclasses."""
     for given in (type_p, type_q):
         if not (isinstance(given, type) and issubclass(given, Distribution)):
             raise TypeError(f"register_kl: types of distributions are needed, got {given!r}")
@@ -40,7 +40,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
 
 
 def _rule(type_p: type, type_q: type) -> Rule | None:
-    """The rule of the nearest types: first as near as can be to p, then to q."""
+    """The rule of the nearest types: nearest to p first, then to q."""
     for p in type_p.__mro__:
         for q in type_q.__mro__:
             if (p, q) in _RULES:
@@ -53,8 +53,8 @@ def kl_divergence(p: Any, q: Any) -> Any:
     rule = _rule(type(p), type(q))
     if rule is None:
         raise NotImplementedError(
-            f"kl_divergence: no closed form is known for {type(p).__name__} and {type(q).__name__}; "
-            f"register one with register_kl"
+            f"kl_divergence: no closed form is known for {type(p).__name__} and "
+            f"{type(q).__name__}; register one with register_kl"
         )
     return rule(p, q)
 
@@ -112,7 +112,7 @@ def _gammas(p: Any, q: Any) -> Any:
     return first + (a - b) * a.digamma() + (q.rate - p.rate) * (a / p.rate)
 
 
-register_kl(InverseGamma, InverseGamma)(_gammas)  # what is one to one changes no divergence
+register_kl(InverseGamma, InverseGamma)(_gammas)  # a bijection changes no divergence
 
 
 @register_kl(Exponential, Exponential)

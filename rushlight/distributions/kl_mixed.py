@@ -1,7 +1,7 @@
-"""More divergences KL(p || q): of different kinds of distributions, of normal vectors of low rank, and of one exponential family.
+"""More divergences KL(p || q): of different kinds, of low-rank normals, of one exponential family.
 
-Each is minus the entropy of p less the mean under p of log q, which needs a few moments of p; infinite where p has mass that
-q has not.
+Each is minus the entropy of p less the mean under p of log q, which needs a few moments of p;
+infinite where p has mass that q has not.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ def _(p: Any, q: Any) -> Any:
     """F(theta_q) - F(theta_p) - (theta_q - theta_p) . dF(theta_p)."""
     if type(p) is not type(q):
         raise NotImplementedError(
-            f"kl_divergence: no closed form is known for {type(p).__name__} and {type(q).__name__}; "
-            f"register one with register_kl"
+            f"kl_divergence: no closed form is known for {type(p).__name__} and "
+            f"{type(q).__name__}; register one with register_kl"
         )
     with enable_grad():
         at_p, at_q = p._natural_params, q._natural_params

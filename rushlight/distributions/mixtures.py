@@ -1,4 +1,4 @@
-"""Distributions made of others: several as one value, and one of several drawn by chance."""
+"""Distributions made of others: independent ones as one value, and mixtures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rushlight.tape.record.state import no_grad
 
 
 class Independent(Distribution):
-    """A distribution whose last `reinterpreted_batch_ndims` dimensions of the batch are part of the value."""
+    """A distribution with its last batch dimensions made part of the value."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
@@ -25,7 +25,8 @@ class Independent(Distribution):
         batch, event = tuple(base_distribution.batch_shape), tuple(base_distribution.event_shape)
         if reinterpreted_batch_ndims > len(batch):
             raise ValueError(
-                f"Independent: {reinterpreted_batch_ndims} dimensions cannot be taken of a batch of shape {batch}"
+                f"Independent: {reinterpreted_batch_ndims} dimensions cannot be taken of a batch "
+                f"of shape {batch}"
             )
         shape = batch + event
         dims = reinterpreted_batch_ndims + len(event)
@@ -89,7 +90,7 @@ class Independent(Distribution):
 
 
 class MixtureSameFamily(Distribution):
-    """One of the distributions along the last dimension of a batch, drawn by a categorical one."""
+    """A mixture of the distributions along the last batch dimension, with categorical weights."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
 
@@ -124,7 +125,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mixture_distribution(self) -> Any:
-        """By which a component is drawn."""
+        """The categorical distribution of components."""
         return self._mixture_distribution
 
     @property

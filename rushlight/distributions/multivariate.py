@@ -1,4 +1,4 @@
-"""Normal distributions of vectors: with a full covariance, and with one of low rank and a diagonal."""
+"""Normal distributions of vectors: with a full covariance, and with low rank plus diagonal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rushlight.distributions.public import lazy_property, ops
 
 
 def _half_log_det(lower: Any) -> Any:
-    """Half the logarithm of the determinant, of the Cholesky factor."""
+    """Half the log determinant, from the Cholesky factor."""
     return lower.diagonal(0, -2, -1).log().sum(-1)
 
 
@@ -21,7 +21,7 @@ def solve_lower(lower: Any, x: Any) -> Any:
 
 
 class MultivariateNormal(Distribution):
-    """The normal distribution of vectors, by covariance, precision or the Cholesky factor of the covariance."""
+    """The normal distribution of vectors, by covariance, precision or Cholesky factor."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "loc": constraints.real_vector,
@@ -52,7 +52,8 @@ class MultivariateNormal(Distribution):
         }
         if len(given) != 1:
             raise ValueError(
-                "MultivariateNormal: exactly one of covariance_matrix, precision_matrix, scale_tril is needed"
+                "MultivariateNormal: exactly one of covariance_matrix, precision_matrix, "
+                "scale_tril is needed"
             )
         ((name, matrix),) = given.items()
         if loc.dim() < 1 or matrix.dim() < 2:
@@ -121,7 +122,7 @@ class MultivariateNormal(Distribution):
 
 
 class LowRankMultivariateNormal(Distribution):
-    """The normal distribution of vectors with covariance cov_factor cov_factor^T + diag(cov_diag)."""
+    """A normal distribution with covariance cov_factor cov_factor^T + diag(cov_diag)."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "loc": constraints.real_vector,
@@ -137,8 +138,8 @@ class LowRankMultivariateNormal(Distribution):
         n = loc.shape[-1]
         if cov_factor.dim() < 2 or cov_factor.shape[-2] != n or cov_diag.shape[-1] != n:
             raise ValueError(
-                f"LowRankMultivariateNormal: {n} means need factors of shape (..., {n}, rank) and a diagonal of {n}, "
-                f"got {tuple(cov_factor.shape)} and {tuple(cov_diag.shape)}"
+                f"LowRankMultivariateNormal: {n} means need factors of shape (..., {n}, rank) and "
+                f"a diagonal of {n}, got {tuple(cov_factor.shape)} and {tuple(cov_diag.shape)}"
             )
         shapes = ops.broadcast_tensors(loc[..., 0], cov_factor[..., 0, 0], cov_diag[..., 0])
         batch = tuple(shapes[0].shape)

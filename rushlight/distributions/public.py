@@ -1,4 +1,4 @@
-"""What distributions are written with: public ops by their names, and numbers made tensors of one shape."""
+"""Helpers of distributions: public ops by name, and arguments as tensors of one shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rushlight.tensor import Size, tensor
 
 
 class _Ops:
-    """`ops.<name>` is what `rushlight.<name>` is."""
+    """`ops.<name>` is `rushlight.<name>`."""
 
     def __getattr__(self, name: str) -> Any:
         return REGISTRY[name].function
@@ -23,7 +23,7 @@ ops = _Ops()
 
 
 class lazy_property:
-    """A property that is computed when it is first asked for, with gradients, and kept as an attribute."""
+    """A property that is computed at its first use, with gradients, and kept as an attribute."""
 
     def __init__(self, wrapped: Callable[[Any], Any]) -> None:
         self.wrapped = wrapped
@@ -40,7 +40,10 @@ class lazy_property:
 
 
 def broadcast_all(*values: Any) -> tuple[Any, ...]:
-    """Tensors of one shape; numbers take the type and device of the first tensor, or the default ones."""
+    """Tensors of one shape.
+
+    Numbers take the dtype and device of the first tensor, or the defaults.
+    """
     first: Any = next((v for v in values if isinstance(v, Value)), None)
     if first is None:
         made: list[Any] = [tensor(float(v), dtype=get_default()) for v in values]
@@ -59,7 +62,7 @@ def all_numbers(*values: Any) -> bool:
 
 
 def size_of(sample_shape: Any) -> Size:
-    """A shape, of a number or a sequence."""
+    """A shape from a number or a sequence."""
     return Size((sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape))
 
 
@@ -69,28 +72,28 @@ def sum_last(value: Any, dims: int) -> Any:
 
 
 def tiny(x: Any) -> float:
-    """The smallest normal number of a tensor's type."""
+    """The smallest normal number of a tensor's dtype."""
     return {2: 2.0**-14, 4: 2.0**-126, 8: 2.0**-1022}[x.dtype.itemsize]
 
 
 def eps(x: Any) -> float:
-    """The distance from 1 to the next number of a tensor's type."""
+    """The machine epsilon of a tensor's dtype."""
     return {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}[x.dtype.itemsize]
 
 
 def clamp_probs(probs: Any) -> Any:
-    """Probabilities kept away from 0 and 1, so that their logarithms are finite."""
+    """Probabilities clamped away from 0 and 1, so that their logarithms are finite."""
     return probs.clamp(min=eps(probs), max=1 - eps(probs))
 
 
 def probs_to_logits(probs: Any, is_binary: bool = False) -> Any:
-    """Log-odds of probabilities, or their logarithms where there is one for each of several classes."""
+    """Log-odds of probabilities, or log probabilities of several classes."""
     kept = clamp_probs(probs)
     return kept.log() - (-kept).log1p() if is_binary else kept.log()
 
 
 def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
-    """Probabilities of log-odds, or of logarithms up to a constant along the last dimension."""
+    """Probabilities from log-odds, or by softmax along the last dimension."""
     return logits.sigmoid() if is_binary else logits.softmax(-1)
 
 

@@ -1,4 +1,4 @@
-"""Continuous stand-ins for truth values and classes, through which gradients go; and numbers in [0, 1] by an odds."""
+"""Continuous relaxations of bools and classes, with gradients; and the continuous Bernoulli."""
 
 from __future__ import annotations
 
@@ -142,11 +142,11 @@ class ContinuousBernoulli(Odds, ExponentialFamily):
 
     @lazy_property
     def probs(self) -> Any:
-        """The parameter p, away from 0 and 1."""
+        """The parameter p, clamped away from 0 and 1."""
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
     def _apart(self) -> tuple[Any, Any]:
-        """Whether p is away from 1/2, where formulas are 0 / 0, and p with those near replaced."""
+        """Whether p is away from 1/2, where formulas are 0 / 0, and p without values near it."""
         p = self.probs
         apart = (p <= self._lims[0]) | (p > self._lims[1])
         return apart, ops.where(apart, p, self._lims[0])

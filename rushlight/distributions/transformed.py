@@ -1,4 +1,4 @@
-"""Distributions of transformed values, and those that are best said so: log-normal, Gumbel, Weibull, Pareto and others."""
+"""Distributions of transformed values: log-normal, Gumbel, Weibull, Pareto and others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class TransformedDistribution(Distribution):
         before, after = whole.domain.event_dim, whole.codomain.event_dim
         if len(base) < before:
             raise ValueError(
-                f"TransformedDistribution: the transforms take values of {before} dimensions, a base of shape {base} has fewer"
+                f"TransformedDistribution: the transforms take values of {before} dimensions, a "
+                f"base of shape {base} has fewer"
             )
         shape = tuple(whole.forward_shape(base))
         wide = tuple(whole.inverse_shape(shape))
@@ -140,7 +141,7 @@ class LogNormal(TransformedDistribution):
 
     @property
     def scale(self) -> Any:
-        """The deviation of the logarithm."""
+        """The standard deviation of the logarithm."""
         return self.base_dist.scale
 
     @property
@@ -175,7 +176,7 @@ class HalfNormal(TransformedDistribution):
 
     @property
     def scale(self) -> Any:
-        """The deviation before the sign is dropped."""
+        """The standard deviation before the absolute value."""
         return self.base_dist.scale
 
     @property
@@ -220,7 +221,7 @@ class HalfCauchy(TransformedDistribution):
 
     @property
     def scale(self) -> Any:
-        """The scale before the sign is dropped."""
+        """The scale before the absolute value."""
         return self.base_dist.scale
 
     @property
@@ -251,14 +252,14 @@ class HalfCauchy(TransformedDistribution):
 
 
 def _check(owner: Any, name: str, value: Any, validate_args: bool | None) -> None:
-    """What `Distribution` does for parameters that are attributes."""
+    """`expand` of `Distribution`, for parameters that are attributes."""
     owner._validate_args = Distribution._validate_args if validate_args is None else validate_args
     if owner._validate_args and not constraints.everywhere(value > 0):
         raise ValueError(f"{type(owner).__name__}: {name} must be positive, got {value}")
 
 
 class Gumbel(TransformedDistribution):
-    """The Gumbel distribution, of the largest of many."""
+    """The Gumbel distribution, the limit of the largest of many values."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "loc": constraints.real,
@@ -494,5 +495,5 @@ class LogisticNormal(TransformedDistribution):
 
     @property
     def scale(self) -> Any:
-        """The deviations before the stick is broken."""
+        """The standard deviations before the stick is broken."""
         return self.base_dist.scale

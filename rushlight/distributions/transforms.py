@@ -1,4 +1,4 @@
-"""Functions of values that can be inverted, with the logarithm of how they stretch volume."""
+"""Invertible functions of values, with the logarithm of their Jacobian determinants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from rushlight.tensor import Size
 
 
 class Transform:
-    """A map from `domain` to `codomain`; `sign` is that of its slope where it is of one number and monotone."""
+    """A map from `domain` to `codomain`.
+
+    `sign` is that of its slope where it is scalar and monotone.
+    """
 
     bijective = False
     domain: Any = constraints.real
@@ -29,16 +32,16 @@ class Transform:
     def __init__(self, cache_size: int = 0) -> None:
         self._cache_size = cache_size
         self._last: tuple[Any, Any] = (None, None)
-        self._turned: Any = None  # the other way, while somebody holds it
+        self._turned: Any = None  # the inverse, while it is alive
 
     @property
     def event_dim(self) -> int:
-        """Dimensions of one value, before and after."""
+        """The dimensions of one value, before and after."""
         return self.domain.event_dim
 
     @property
     def inv(self) -> Any:
-        """The other way; of one transform there is one."""
+        """The inverse transform; there is one object for each transform."""
         known = None if self._turned is None else self._turned()
         if known is None:
             known = self._turn()
@@ -49,7 +52,7 @@ class Transform:
         return _Inverse(self)
 
     def with_cache(self, cache_size: int = 1) -> Any:
-        """The same transform, which remembers its last value or does not."""
+        """The same transform, with or without a cache of its last value."""
         if self._cache_size == cache_size:
             return self
         other = copy.copy(self)
@@ -60,7 +63,7 @@ class Transform:
         return {**self.__dict__, "_turned": None}
 
     def __call__(self, x: Any) -> Any:
-        """The transform of x; with a cache the last one is kept for the way back."""
+        """The transform of x; with a cache the last one is kept for the inverse."""
         if self._cache_size and x is self._last[0]:
             return self._last[1]
         y = self._call(x)
@@ -107,7 +110,7 @@ class Transform:
 
 
 class _Inverse(Transform):
-    """A transform turned round."""
+    """The inverse of a transform."""
 
     def __init__(self, transform: Transform) -> None:
         super().__init__(transform._cache_size)
@@ -159,7 +162,8 @@ class ComposeTransform(Transform):
         self.parts = list(parts)
         self.bijective = all(p.bijective for p in self.parts)
         if self.parts:
-            # A value has as many dimensions as any part needs, seen from the beginning and from the end.
+            # A value has as many dimensions as any of the transforms needs, counted at its input
+            # and at its output.
             before = self.parts[-1].codomain.event_dim
             for part in reversed(self.parts):
                 before = max(
@@ -175,7 +179,7 @@ class ComposeTransform(Transform):
 
     def _turn(self) -> Any:
         made = ComposeTransform([part.inv for part in reversed(self.parts)])
-        made._turned = lambda: self  # which therefore lives as long
+        made._turned = lambda: self  # which therefore stays alive
         return made
 
     @property
@@ -227,7 +231,7 @@ identity_transform = ComposeTransform([])
 
 
 class IndependentTransform(Transform):
-    """A transform of each of several numbers that count as one value."""
+    """A transform of each of several numbers that are one value."""
 
     def __init__(
         self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
@@ -375,7 +379,7 @@ class TanhTransform(Transform):
 
 
 class AbsTransform(Transform):
-    """|x|; the way back gives the positive number."""
+    """|x|; the inverse gives the positive number."""
 
     codomain = constraints.nonnegative
 
@@ -430,7 +434,7 @@ class AffineTransform(Transform):
 
 
 class SoftmaxTransform(Transform):
-    """Numbers that sum to 1, of any; many go to the same, so there is no density."""
+    """Numbers with sum 1, by softmax; it is not injective, so there is no density."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -443,7 +447,7 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """n + 1 numbers that sum to 1, of n: each takes a share of what is left."""
+    """n + 1 numbers with sum 1, from n: each takes a share of the remainder."""
 
     bijective = True
     domain = constraints.real_vector
@@ -476,7 +480,7 @@ class StickBreakingTransform(Transform):
 
 
 class LowerCholeskyTransform(Transform):
-    """A lower triangle with a positive diagonal, of any square matrix."""
+    """A lower triangle with a positive diagonal, from any square matrix."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -498,7 +502,8 @@ class ReshapeTransform(Transform):
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ValueError(
-                f"ReshapeTransform: {self.in_shape} and {self.out_shape} hold different numbers of elements"
+                f"ReshapeTransform: {self.in_shape} and {self.out_shape} hold different numbers of "
+                "elements"
             )
         self.domain = constraints.independent(constraints.real, len(self.in_shape))
         self.codomain = constraints.independent(constraints.real, len(self.out_shape))

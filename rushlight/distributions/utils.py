@@ -1,4 +1,4 @@
-"""What writers of distributions use: parameters of one shape, probabilities and log-odds, triangles as vectors."""
+"""Helpers for authors of distributions: broadcasting, log-odds, triangles as vectors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = [
     "vec_to_tril_matrix",
 ]
 
-euler_constant = 0.57721566490153286060  # Euler and Mascheroni's
+euler_constant = 0.57721566490153286060  # the Euler-Mascheroni constant
 
 
 def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
-    """The elements of matrices on and below a diagonal, row after row, as vectors."""
+    """The elements of matrices on and below a diagonal, row by row, as vectors."""
     n = mat.shape[-1]
     if not -n < diag < n:
         raise ValueError(f"tril_matrix_to_vec: diag {diag} lies outside of matrices of size {n}")
@@ -36,12 +36,12 @@ def tril_matrix_to_vec(mat: Any, diag: int = 0) -> Any:
 
 
 def _elements(n: int, diag: int) -> int:
-    """How many elements of a matrix of size n lie on and below a diagonal."""
+    """The number of elements of an n x n matrix on and below a diagonal."""
     return sum(min(max(row + 1 + diag, 0), n) for row in range(n))
 
 
 def vec_to_tril_matrix(vec: Any, diag: int = 0) -> Any:
-    """Vectors of `tril_matrix_to_vec` as matrices, zeros above."""
+    """The inverse of `tril_matrix_to_vec`: matrices with zeros above the diagonal."""
     length, size = vec.shape[-1], 1
     while _elements(size, diag) < length:
         size += 1

@@ -1,4 +1,4 @@
-"""The Wishart distribution: of positive definite matrices, as sums of squares of normal vectors."""
+"""The Wishart distribution: sums of outer products of normal vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from rushlight.tensor import tensor
 
 
 class Wishart(ExponentialFamily):
-    """The distribution of the sum of x x^T over `df` normal vectors of a covariance; `df` may be any number above size - 1."""
+    """The distribution of the sum of x x^T over `df` normal vectors of a covariance.
+
+    `df` may be any number above size - 1.
+    """
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "covariance_matrix": constraints.positive_definite,
@@ -62,7 +65,8 @@ class Wishart(ExponentialFamily):
         super().__init__(batch, (n, n), validate_args=validate_args)
         if self._validate_args and not constraints.everywhere(self.df > n - 1):
             raise ValueError(
-                f"Wishart: df must be above {n - 1}, one less than the size of its matrices, got {df}"
+                f"Wishart: df must be above {n - 1}, one less than the size of its matrices, got "
+                f"{df}"
             )
         if name == "scale_tril":
             self._unbroadcasted_scale_tril = matrix
@@ -109,7 +113,10 @@ class Wishart(ExponentialFamily):
         )
 
     def rsample(self, sample_shape: Any = (), max_try_correction: int | None = None) -> Any:
-        """By Bartlett's decomposition. Samples that rounding made singular are drawn again, `max_try_correction` times."""
+        """Bartlett's decomposition. Samples that rounding made singular are drawn again.
+
+        That is done at most `max_try_correction` times.
+        """
         drawn = self._drawn(sample_shape)
         for _ in range(3 if max_try_correction is None else max_try_correction):
             inside = self.support.check(drawn)
@@ -135,7 +142,7 @@ class Wishart(ExponentialFamily):
             return self.rsample(sample_shape, max_try_correction)
 
     def _log_diagonal(self) -> Any:
-        """Half the logarithm of the covariance's determinant."""
+        """Half the log determinant of the covariance."""
         return self._unbroadcasted_scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
     def log_prob(self, value: Any) -> Any:

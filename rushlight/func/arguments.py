@@ -1,4 +1,4 @@
-"""Which arguments are differentiated, and trees of tensors with the errors that name the function."""
+"""The arguments to differentiate, and checks of trees of tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Argnums = int | tuple[int, ...]
 
 
 class Chosen:
-    """The arguments named by `argnums`, taken apart; `rebuilt` puts other tensors in their places."""
+    """The arguments named by `argnums`, flattened; `rebuilt` replaces their tensors."""
 
     def __init__(self, name: str, argnums: Argnums, args: tuple[Any, ...]) -> None:
         self.args = args
@@ -59,7 +59,8 @@ def with_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
         raise RushlightError(
-            f"{name}: with has_aux=True the function must return a tuple (output, aux), got {_told(result)}"
+            f"{name}: with has_aux=True the function must return a tuple (output, aux), got "
+            f"{_told(result)}"
         )
     return result
 
@@ -76,8 +77,8 @@ def tensors_in(name: str, tree: Any) -> tuple[list[Any], TreeSpec]:
     for leaf in leaves:
         if not isinstance(leaf, Value):
             raise RushlightError(
-                f"{name}: the function must return tensors only, got {type(leaf).__name__}; return the rest as aux, "
-                f"with has_aux=True"
+                f"{name}: the function must return tensors only, got {type(leaf).__name__}; return "
+                "the rest as aux, with has_aux=True"
             )
         if not hasattr(leaf, "_memory"):
             raise RushlightError(
@@ -94,18 +95,21 @@ def fitting(
         leaves = spec.flatten_up_to(given)
     except ValueError as error:
         raise RushlightError(
-            f"{name}: {what}s must be nested like the {owner} {spec!r}, got {tree_flatten(given)[1]!r}: {error}"
+            f"{name}: {what}s must be nested like the {owner} {spec!r}, got "
+            f"{tree_flatten(given)[1]!r}: {error}"
         ) from None
     for i, (leaf, x) in enumerate(zip(leaves, wanted, strict=True)):
         if not isinstance(leaf, Value) or not hasattr(leaf, "_memory"):
             raise RushlightError(f"{name}: {what} {i} must be a tensor, got {_told(leaf)}")
         if leaf._spec.shape != x._spec.shape:
             raise ShapeError(
-                f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is {x._spec!r}; the shapes must agree"
+                f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is {x._spec!r}; the shapes "
+                "must agree"
             )
         if leaf._spec.dtype.kind == "c" != x._spec.dtype.kind:
             raise DTypeError(
-                f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is real, {x._spec!r}; pass .real"
+                f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is real, {x._spec!r}; pass "
+                ".real"
             )
         if leaf._spec.device is not x._spec.device:
             raise RushlightError(

@@ -1,4 +1,7 @@
-"""The handle of a value inside `vmap`: it looks like one example and holds the whole batch. See Note [Batching]."""
+"""The handle of a value inside `vmap`: it shows one example and holds the batch.
+
+See Note [Batching].
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class BatchedTensor(Tensor):
     levels: Levels
     physical: Value
 
-    # ---- what the tape reads ----
+    # ---- attributes that the tape reads ----
 
     @property
     def _memory(self) -> Any:  # type: ignore[override]
@@ -44,7 +47,7 @@ class BatchedTensor(Tensor):
 
     @property
     def _base(self) -> None:  # type: ignore[override]
-        """None: views are kept up to date among the physical values."""
+        """None: versions of views are tracked among the physical values."""
         return None
 
     @property
@@ -57,7 +60,7 @@ class BatchedTensor(Tensor):
             node.spec, node.handle = self.physical._spec, weakref.ref(self.physical)
         self.physical._node = node
 
-    # ---- what one example cannot tell ----
+    # ---- refused for one example ----
 
     def item(self) -> Any:
         _refuse(".item()", "compute with the tensor itself")
@@ -99,7 +102,10 @@ class BatchedTensor(Tensor):
 
     def __repr__(self) -> str:
         depths = ", ".join(str(level.depth) for level in self.levels)
-        return f"BatchedTensor(level={depths}, shape={list(self._spec.shape)}, value=\n{self.physical!r}\n)"
+        return (
+            f"BatchedTensor(level={depths}, shape={list(self._spec.shape)}, value=\n"
+            f"{self.physical!r}\n)"
+        )
 
     # ---- memory for every example ----
 
@@ -143,13 +149,13 @@ class BatchedTensor(Tensor):
         return self.physical.register_hook(whole)  # type: ignore[attr-defined]
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Refused where it would make the whole batch, which belongs to somebody outside, a leaf."""
+        """Refused where it would make the whole batch, the caller's, a leaf."""
         if requires_grad and self._node is None:
             _refuse(".requires_grad_()", "use rushlight.func.grad or vjp")
         return super().requires_grad_(requires_grad)
 
     def detach_(self) -> Self:
-        """Forget the record, of this handle alone."""
+        """Drop the record, of this handle alone."""
         self.physical = call.detached(self.physical)
         return self
 

@@ -18,10 +18,10 @@ from rushlight.tape.record.value import Value
 def jacrev(
     func: Function, argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
 ) -> Function:
-    """The function that gives the Jacobian of `func` in reverse mode: a row per number of the output.
+    """The function that computes the Jacobian in reverse mode: a row per number of the output.
 
-    The output's nesting, with every tensor replaced by the argument's nesting of blocks out.shape + in.shape. `chunk_size`
-    rows are computed together; None means all of them.
+    The output's nesting, with every tensor replaced by the argument's nesting of blocks out.shape +
+    in.shape. `chunk_size` rows are computed together; None means all of them.
     """
     _check_chunk("jacrev", chunk_size)
 
@@ -46,9 +46,10 @@ def jacfwd(
     randomness: str = "error",
     chunk_size: int | None = None,
 ) -> Function:
-    """The function that gives the Jacobian of `func` in forward mode: a column per number of the arguments.
+    """The function that computes the Jacobian in forward mode: a column per input number.
 
-    Its result is that of `jacrev`. The function runs once, so `randomness` (PyTorch's argument) changes nothing.
+    Its result is that of `jacrev`. The function runs once, so `randomness` (PyTorch's argument) has
+    no effect.
     """
     _check_chunk("jacfwd", chunk_size)
     if randomness not in ("error", "different", "same"):
@@ -70,7 +71,7 @@ def jacfwd(
 
 
 def hessian(func: Function, argnums: Argnums = 0) -> Function:
-    """The function that gives the matrix of second derivatives: `jacfwd` of `jacrev`."""
+    """The function that computes the matrix of second derivatives: `jacfwd` of `jacrev`."""
     return jacfwd(jacrev(func, argnums), argnums)
 
 
@@ -79,7 +80,7 @@ def _of_chosen(func: Function, chosen: Chosen, named: dict[str, Any]) -> Functio
 
 
 def rows(pulled: Pulled, chunk_size: int | None, strict: bool = False) -> list[list[Any]]:
-    """Per output, and per primal: the block of the Jacobian, of shape output.shape + primal.shape."""
+    """Per output and primal: the block of the Jacobian, of shape out.shape + in.shape."""
     blocks = []
     for y in pulled.outs:
         parts = _mapped(_row_of(pulled, y, strict), y, pulled.primals, chunk_size)
@@ -111,7 +112,7 @@ def _column_of(pushed: Pushed, j: int) -> Callable[[Any], list[Any]]:
 def _mapped(
     derive: Callable[[Any], list[Any]], like: Any, results: Sequence[Any], chunk_size: int | None
 ) -> list[Any]:
-    """`derive` along each unit vector of a tensor, one for each of `results`, stacked in front: so many at a time."""
+    """`derive` along each unit vector of a tensor, stacked per result, `chunk_size` at a time."""
     size = like._spec.numel
     if not size:
         return [

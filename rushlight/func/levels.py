@@ -1,14 +1,17 @@
 """One level of differentiation on the one tape.
 
 # Note [Levels]
-1. A level gives the function a fresh handle per input: a leaf of its own, or a view of the input where the input has a record.
-   Derivatives are taken with respect to that handle's node, which nobody else has: so levels cannot be confused, however
-   they nest, and a second level is nothing but another walk over what the first one recorded.
-2. Whether a result depends on anything outside is read off the record: does it reach a leaf that is not of an ended level?
-   Only then is the derivative itself recorded, and only then does a result keep its record.
-3. Outside `no_grad` and `inference_mode` govern what leaves the level, not what happens in it: as in `torch.func`.
-4. The forward derivative is the derivative of the reverse one, which is linear in its cotangent. It is exact, for every op
-   that is twice differentiable, and needs no second set of rules.
+1. A level gives the function a new handle per input: a leaf, or a view of the input where the input
+   has a record. Derivatives are taken with respect to that handle's node, which no other level has:
+   so levels cannot be confused, in any nesting, and a second level is another walk over the first
+   one's records.
+2. Whether a result depends on anything outside is read from the record: does it reach a leaf that
+   is not of an ended level? Only then is the derivative itself recorded, and only then does a
+   result keep its record.
+3. `no_grad` and `inference_mode` outside apply to the results of the level, not inside it: as in
+   `torch.func`.
+4. The forward derivative is the derivative of the reverse one, which is linear in its cotangent. It
+   is exact, for every op that is twice differentiable, and needs no second set of rules.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ from rushlight.tape.walk.backward import run_backward
 from rushlight.tape.walk.bounded import BoundedWalk
 from rushlight.tape.walk.edges import key_of
 
-# Leaves of levels that have ended: a record that reaches only these leads nowhere.
+# Leaves of ended levels: a record that reaches only these is dropped.
 _ENDED: weakref.WeakSet[Leaf] = weakref.WeakSet()
 
 
 class Level:
-    """The inputs of one level: what the function sees (`values`), and where their gradients arrive (`marks`)."""
+    """The inputs of one level: the function's handles (`values`) and their nodes (`marks`)."""
 
     def __init__(self, name: str, inputs: Sequence[Any]) -> None:
         self.outside = STATE.get().grad
@@ -49,21 +52,18 @@ class Level:
             x = lift(x)  # under vmap the gradient is one per example
             inner = self._tracked(x) if self.outside and edge_of(x) is not None else self._fresh(x)
             self.values.append(inner)
-            self.marks.append(
-                (inner._node, levels_of(inner))
-            )  # now: a write in place gives the handle another
+            # Read here: an in-place write gives the handle another node.
+            self.marks.append((inner._node, levels_of(inner)))
 
     def _tracked(self, x: Value) -> Value:
-        inner = views.permute(
-            x, tuple(range(len(x._spec.shape)))
-        )  # in their own order: all of it, as a view
+        # Dimensions in their own order: a view of the whole.
+        inner = views.permute(x, tuple(range(len(x._spec.shape))))
         self.tracked.add(inner._node)
         return inner
 
     def _fresh(self, x: Value) -> Value:
-        with Changed(
-            grad=False, inference=False
-        ):  # what was made in inference mode cannot be saved: it is copied
+        # A value of inference mode cannot be saved: it is copied.
+        with Changed(grad=False, inference=False):
             inner = e.clone(x) if is_inference(x._memory) else call.detached(x)
         dual = STATE.get().dual
         if dual is not None:
@@ -73,7 +73,7 @@ class Level:
         return inner
 
     def run(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
-        """The function, recorded whatever the mode outside is. With it the level ends."""
+        """Call the function, recorded in any outer mode, and end the level."""
         try:
             with Changed(grad=True, inference=False):
                 return function(*args, **named)
@@ -87,7 +87,7 @@ class Level:
         return pull(outputs, self.marks, cotangents, create, retain, self.tracked)
 
     def pull_all(self, output: Value, cotangent: Value) -> list[Any]:
-        """`pull` where the output depends on nothing but this level's own leaves: the plain pass, which is the faster one."""
+        """`pull` by the plain, faster pass, where the output depends on this level only."""
         run_backward([output._node], [peel(cotangent, levels_of(output))], False, False)
         parts = []
         for leaf, (_, levels) in zip(self.leaves, self.marks, strict=True):
@@ -104,21 +104,21 @@ class Level:
         )
 
     def leave(self, value: Any) -> Any:
-        """A result as it is seen outside: without a record that leads nowhere."""
+        """A result for the outside: without a record that reaches only ended levels."""
         if not isinstance(value, Value) or not hasattr(value, "_memory") or edge_of(value) is None:
             return value
         return value if self.depends([value]) else call.detached(value)
 
     def depends(self, values: Sequence[Value]) -> bool:
-        """Whether somebody outside may differentiate the values again."""
+        """Whether an outer level may differentiate the values again."""
         return self.outside and depends(values, self.tracked)
 
 
 def check_input(name: str, x: Any) -> None:
     if not isinstance(x, Value):
         raise ValueError(
-            f"{name}: tensors are differentiated, got {type(x).__name__}; wrap it in rushlight.tensor(...), "
-            f"or leave it out with argnums"
+            f"{name}: tensors are differentiated, got {type(x).__name__}; wrap it in "
+            "rushlight.tensor(...), or leave it out with argnums"
         )
     if not hasattr(x, "_memory"):
         raise LayoutError(
@@ -126,8 +126,8 @@ def check_input(name: str, x: Any) -> None:
         )
     if not x._spec.differentiable:
         raise DTypeError(
-            f"{name}: only floating-point and complex tensors can require gradients, got {x._spec!r}; "
-            f"cast with .to(dtype), or leave it out with argnums"
+            f"{name}: only floating-point and complex tensors can require gradients, got "
+            f"{x._spec!r}; cast with .to(dtype), or leave it out with argnums"
         )
 
 
@@ -139,7 +139,7 @@ def pull(
     retain: bool,
     ends: Collection[Any] = (),
 ) -> list[Any]:
-    """Vector-Jacobian products from recorded outputs to the marked records; None where nothing arrives.
+    """Vector-Jacobian products from recorded outputs to the marked nodes; None without a gradient.
 
     `ends` are nodes behind which no mark is.
     """
@@ -160,7 +160,7 @@ def pull(
 def depends(
     values: Sequence[Value], known: Collection[Any] = (), ended: Collection[Leaf] = _ENDED
 ) -> bool:
-    """Whether one of the values has a record that reaches a leaf of no ended level, or one of the known nodes."""
+    """Whether a value's record reaches a leaf of no ended level, or one of the known nodes."""
     stack = [edge for edge in map(edge_of, values) if edge is not None]
     seen: set[Any] = set()
     while stack:

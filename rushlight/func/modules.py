@@ -24,10 +24,11 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """`module(*args, **kwargs)` with the given tensors, a dict or several, in place of its parameters and buffers.
+    """`module(*args, **kwargs)` with the given tensors in place of its parameters and buffers.
 
-    What is not given stays the module's own. Members that are one tensor are replaced together unless `tie_weights` is False;
-    with `strict`, every member must be given, and nothing else. See Note [Stateless calls].
+    Tensors are given as a dict or several. Members that are not given stay the module's own.
+    Members that are one tensor are replaced together unless `tie_weights` is False; with `strict`,
+    every member must be given, and nothing else. See Note [Stateless calls].
     """
     given = parameter_and_buffer_dicts
     return stateless.functional_call(
@@ -36,18 +37,23 @@ def functional_call(
 
 
 def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(parameters, buffers) of models of one kind, each stacked in front: with `vmap` and `functional_call`, an ensemble as one."""
+    """(parameters, buffers) of models of one class, each stacked: an ensemble for `vmap`.
+
+    Call it with `functional_call`.
+    """
     if not models:
         raise RushlightError("stack_module_state: at least one model is needed, got none")
     first = models[0]
     for model in models:
         if type(model) is not type(first):
             raise RushlightError(
-                f"stack_module_state: the models must be of one class, got {type(first).__name__} and {type(model).__name__}"
+                f"stack_module_state: the models must be of one class, got {type(first).__name__} "
+                f"and {type(model).__name__}"
             )
         if model.training != first.training:
             raise RushlightError(
-                "stack_module_state: the models must all be training, or all not: use .train() or .eval()"
+                "stack_module_state: the models must all be training, or all not: use .train() or "
+                ".eval()"
             )
     return _stacked([dict(m.named_parameters()) for m in models]), _stacked(
         [dict(m.named_buffers()) for m in models]
@@ -69,7 +75,10 @@ def _stack(name: str, tensors: list[Tensor]) -> Tensor:
 
 
 def replace_all_batch_norm_modules_(root: Module) -> Module:
-    """Make every batch norm in `root` use its batch's statistics, and keep none; in place. Gives `root`."""
+    """Make every batch norm in `root` use its batch's statistics, and keep none; in place.
+
+    Returns `root`.
+    """
     for part in root.modules():
         if isinstance(part, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):
             part.running_mean = part.running_var = part.num_batches_tracked = None

@@ -1,4 +1,4 @@
-"""`rearrange`: dimensions taken apart, reordered and joined as a pattern of names says, such as "b (h c) w -> b c h w"."""
+"""`rearrange`: dimensions split, reordered and joined by a pattern, "b (h c) w -> b c h w"."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from rushlight.ops.view import views
 from rushlight.tape.record.value import Value
 
-Group = list[
-    str
-]  # the names of one dimension: several where it is in parentheses, none for one of size 1
+# The names of one dimension: several in parentheses, none for one of size 1.
+Group = list[str]
 
-REST: Group = ["..."]  # this very list: `...` outside of parentheses, dimensions of their own
+REST: Group = ["..."]  # this list itself marks `...` outside of parentheses: separate dimensions
 
 _TOKEN = re.compile(r"\s*(\.\.\.|[()]|[A-Za-z_]\w*|1)")
 
 
 def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
-    """The tensor's dimensions in another order, joined or divided. Both sides of `->` name them.
+    """The tensor's dimensions reordered, joined or split. Both sides of `->` name them.
 
-    Parentheses join names to one dimension, `1` or `()` is a dimension of size 1, `...` all that are not named. Sizes that cannot
-    be inferred are given by name. Tensors in a list or tuple are stacked in front first.
+    Parentheses join names to one dimension, `1` or `()` is a dimension of size 1, `...` all that
+    are not named. Sizes that cannot be inferred are given by name. Tensors in a list or tuple are
+    stacked first.
     """
     if isinstance(tensor, (list, tuple)):
         tensor = views.stack(tensor)
@@ -97,7 +97,7 @@ def _check(left: list[Group], right: list[Group], lengths: dict[str, int], patte
 
 
 def _spread(groups: list[Group], rest: list[str]) -> list[Group]:
-    """The groups with names for what `...` stands for."""
+    """The groups with names in place of `...`."""
     spread: list[Group] = []
     for group in groups:
         if group is REST:
@@ -110,11 +110,12 @@ def _spread(groups: list[Group], rest: list[str]) -> list[Group]:
 
 
 def _measure(group: Group, size: int, sizes: dict[str, int], pattern: str, tensor: Value) -> None:
-    """Find the sizes of a dimension's names: at most one that is not given."""
+    """Find the sizes of a dimension's names; at most one is inferred."""
     unknown = [name for name in group if name not in sizes]
     if len(unknown) > 1:
         raise ValueError(
-            f"rearrange: give the size of {' or '.join(unknown)} in {pattern!r}: two cannot be inferred at once"
+            f"rearrange: give the size of {' or '.join(unknown)} in {pattern!r}: two cannot be "
+            "inferred at once"
         )
     known = math.prod(sizes[name] for name in group if name in sizes)
     if unknown:

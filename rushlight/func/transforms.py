@@ -27,7 +27,10 @@ def _outside(level: Level, tree: Any) -> Any:
 
 
 def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """The function that gives the gradient of `func`, which returns one number; with `has_aux`, (gradient, aux)."""
+    """The function that computes the gradient of `func`, which returns one number.
+
+    With `has_aux`, it returns (gradient, aux).
+    """
 
     @functools.wraps(func)
     def gradient(*args: Any, **named: Any) -> Any:
@@ -72,7 +75,8 @@ def _gradient(
     out, aux = with_aux(name, level.run(func, *chosen.rebuilt(level.values), **named), has_aux)
     _check_one_number(name, out)
     ones = creation.ones_like(_plain(out))
-    # Of a batch, gradients are large and often views: the plain pass, which gives leaves memory of their own, would copy them.
+    # Gradients of a batch are large and often views: the plain pass, which gives leaves their own
+    # memory, would copy them.
     if not out._spec.hidden and level.is_all(out):
         parts = level.pull_all(out, ones)
     else:
@@ -96,17 +100,21 @@ def _check_one_number(name: str, out: Any) -> None:
         )
     if out._spec.shape:
         raise RushlightError(
-            f"{name}: the function must return one number, got {out._spec!r}; reduce it with .sum() or .mean(), "
-            f"or use vjp or jacrev"
+            f"{name}: the function must return one number, got {out._spec!r}; reduce it with "
+            ".sum() or .mean(), or use vjp or jacrev"
         )
     if out._spec.dtype.kind == "c":
         raise RushlightError(
-            f"{name}: the function must return a real number, got {out._spec!r}; go from a real one such as .abs()"
+            f"{name}: the function must return a real number, got {out._spec!r}; go from a real "
+            "one such as .abs()"
         )
 
 
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """(output, vjp_fn) or, with `has_aux`, (output, vjp_fn, aux): `vjp_fn(cotangents)` gives a tuple, a gradient per primal."""
+    """(output, vjp_fn) or, with `has_aux`, (output, vjp_fn, aux).
+
+    `vjp_fn(cotangents)` returns a tuple, a gradient per primal.
+    """
     pulled = Pulled("vjp", func, primals, has_aux)
     output = _outside(pulled.level, pulled.output)
 
@@ -135,8 +143,8 @@ class Pulled:
         for y in self.outs:
             if not y._spec.differentiable:
                 raise RushlightError(
-                    f"{name}: the function's outputs must be floating-point or complex, got {y._spec!r}; "
-                    f"return it as aux, with has_aux=True"
+                    f"{name}: the function's outputs must be floating-point or complex, got "
+                    f"{y._spec!r}; return it as aux, with has_aux=True"
                 )
 
     def pull(
@@ -147,7 +155,10 @@ class Pulled:
         create: bool | None = None,
         strict: bool = False,
     ) -> list[Any]:
-        """The gradients of the primals from some of the outputs; zeros where these do not depend on one."""
+        """The gradients of the primals from some of the outputs.
+
+        Zeros where there is no dependence.
+        """
         mode = STATE.get().grad
         if create is None:
             create = mode and (self.live or any(edge_of(g) is not None for g in cotangents))
@@ -155,8 +166,8 @@ class Pulled:
         where = next((i for i, part in enumerate(parts) if part is None), None)
         if strict and where is not None:
             raise RushlightError(
-                f"{self.name}: the outputs are independent of input {where} ({self.primals[where]._spec!r}), "
-                f"which strict=True forbids"
+                f"{self.name}: the outputs are independent of input {where} "
+                f"({self.primals[where]._spec!r}), which strict=True forbids"
             )
         return [
             _kept(or_zeros(part, x), mode, self.level)
@@ -165,7 +176,7 @@ class Pulled:
 
 
 def _kept(value: Value, mode: bool, level: Level) -> Any:
-    """A derivative computed after its level: with its record where that leads somewhere."""
+    """A derivative computed after its level: with its record where an outer level needs it."""
     return (
         value
         if edge_of(value) is None or (mode and depends([value], level.tracked))
@@ -181,7 +192,8 @@ def jvp(
 ) -> tuple[Any, ...]:
     """(output, its derivative along the tangents) or, with `has_aux`, (output, derivative, aux).
 
-    With `strict`, an output that does not depend on the primals is an error; otherwise its derivative is zero.
+    With `strict`, an output that does not depend on the primals is an error; otherwise its
+    derivative is zero.
     """
     if not isinstance(primals, tuple):
         raise RushlightError(
@@ -194,7 +206,8 @@ def jvp(
     where = pushed.independent() if strict else None
     if where is not None:
         raise RushlightError(
-            f"jvp: output {where} ({pushed.outs[where]._spec!r}) does not depend on the primals, which strict=True forbids"
+            f"jvp: output {where} ({pushed.outs[where]._spec!r}) does not depend on the primals, "
+            "which strict=True forbids"
         )
     parts = pushed.out_spec.unflatten(pushed.push(dict(enumerate(given)), retain=False))
     output = _outside(pushed.level, pushed.output)
@@ -202,7 +215,7 @@ def jvp(
 
 
 def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
-    """(output, jvp_fn): `jvp_fn(*tangents)` is the derivative there; the function itself runs once only."""
+    """(output, jvp_fn): `jvp_fn(*tangents)` is the derivative there; `func` runs once."""
     pushed = Pushed("linearize", func, primals)
 
     def jvp_fn(*tangents: Any) -> Any:
@@ -215,7 +228,7 @@ def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
 class Pushed:
     """A function run once on given primals, and its Jacobian-vector products.
 
-    `pulled` are the gradients of the primals as recorded, linear functions of the cotangents.
+    `pulled` are the recorded gradients of the primals, linear functions of the cotangents.
     """
 
     def __init__(
@@ -238,9 +251,8 @@ class Pushed:
         self.pulled = self.cotangents.run(
             pull, outs, self.level.marks, self.cotangents.values, True, True, ends
         )
-        self.place = {
-            i: n for n, i in enumerate(recorded)
-        }  # of an output among those that have a record
+        # Index of an output among those with a record.
+        self.place = {i: n for n, i in enumerate(recorded)}
 
     def independent(self) -> int | None:
         """The first output that does not depend on the primals."""
@@ -251,7 +263,10 @@ class Pushed:
         return None
 
     def push(self, tangents: dict[int, Any], retain: bool = True) -> list[Any]:
-        """The derivative of every output along tangents, by the number of the primal; those left out are zero."""
+        """The derivative of every output along tangents, by index of the primal.
+
+        Missing ones are zero.
+        """
         mode = STATE.get().grad
         create = mode and (self.live or any(edge_of(t) is not None for t in tangents.values()))
         pairs = [(self.pulled[i], t) for i, t in tangents.items() if self.pulled[i] is not None]
@@ -266,11 +281,11 @@ class Pushed:
         return results
 
 
-# ---- for PyTorch's sake ----
+# ---- for compatibility ----
 
 
 def functionalize(func: Function, *, remove: str = "mutations") -> Function:
-    """The function itself: the tape records writes in place as they are, so there is nothing to take out of it."""
+    """The function itself: the tape records in-place writes, so there is nothing to remove."""
     if remove not in ("mutations", "mutations_and_views"):
         raise ValueError(
             f"functionalize: remove is 'mutations' or 'mutations_and_views', got {remove!r}"
@@ -279,5 +294,5 @@ def functionalize(func: Function, *, remove: str = "mutations") -> Function:
 
 
 def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
-    """The tensor behind a transform's: under vmap the whole batch, its dimensions in front; for looking at it only."""
+    """The tensor behind a transform's handle, for debugging; under vmap the whole batch."""
     return _plain(physical_of(tensor))

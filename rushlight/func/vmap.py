@@ -1,4 +1,7 @@
-"""`vmap`: a function of one example as a function of a batch, without a loop. See Note [Batching]."""
+"""`vmap`: a function of one example as a function of a batch, without a loop.
+
+See Note [Batching].
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,12 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """The function mapped over a dimension of its positional arguments, as if stacked from one call per example.
+    """The function mapped over a dimension of its positional arguments.
 
-    `in_dims` and `out_dims` say which dimension is the batch's, as one number, None (not mapped) or a nesting like the
-    arguments'. `randomness`: random ops are an "error", or draw "different" or the "same" numbers for all examples.
-    With `chunk_size`, so many examples at a time. Keyword arguments are not mapped.
+    The results are those of one call per example, stacked. `in_dims` and `out_dims` give the batch
+    dimension, as one number, None (not mapped) or a nesting like the arguments'. `randomness`:
+    random ops are an "error", or draw "different" or the "same" numbers for all examples. With
+    `chunk_size`, so many examples run at a time. Keyword arguments are not mapped.
     """
     if randomness not in ("error", "different", "same"):
         raise RushlightError(
@@ -69,10 +73,11 @@ def vmap(
 def _in_dims(
     shown: str, in_dims: Dims, args: tuple[Any, ...], leaves: Sequence[Any]
 ) -> list[int | None]:
-    """The batch's dimension of every leaf, counted from the front; None where it is not mapped."""
+    """The batch dimension of every leaf, counted from the front; None where it is not mapped."""
     if not isinstance(in_dims, (int, tuple)) or isinstance(in_dims, bool):
         raise ValueError(
-            f"{shown}: expected in_dims to be an int or a tuple matching the inputs, got {type(in_dims).__name__}"
+            f"{shown}: expected in_dims to be an int or a tuple matching the inputs, got "
+            f"{type(in_dims).__name__}"
         )
     if not leaves:
         raise ValueError(f"{shown}: got no inputs; vmap needs at least one tensor to map over")
@@ -90,17 +95,19 @@ def _in_dim(shown: str, dim: Any, x: Any) -> int | None:
         raise ValueError(f"{shown}: got in_dim={dim!r} for an input; it must be an integer or None")
     if not isinstance(x, Value):
         raise ValueError(
-            f"{shown}: got in_dim={dim} for an input of type {type(x).__name__}; only tensors are mapped over, "
-            f"use None as the in_dim of everything else"
+            f"{shown}: got in_dim={dim} for an input of type {type(x).__name__}; only tensors are "
+            "mapped over, use None as the in_dim of everything else"
         )
     if not hasattr(x, "_memory"):
         raise ValueError(
-            f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its in_dim"
+            f"{shown}: a sparse tensor cannot be mapped over; use .to_dense(), or None as its "
+            "in_dim"
         )
     rank = len(x._spec.shape)
     if not -rank <= dim < rank:
         raise ValueError(
-            f"{shown}: got in_dim={dim} for an input of {rank} dimensions ({x._spec!r}); expected -{rank} <= in_dim < {rank}"
+            f"{shown}: got in_dim={dim} for an input of {rank} dimensions ({x._spec!r}); expected "
+            f"-{rank} <= in_dim < {rank}"
         )
     return dim % rank
 
@@ -113,7 +120,8 @@ def _batch_size(shown: str, dims: Sequence[int | None], leaves: Sequence[Any]) -
         )
     if any(n != sizes[0] for n in sizes):
         raise ValueError(
-            f"{shown}: expected all tensors to have the same size in the mapped dimension, got {sizes}"
+            f"{shown}: expected all tensors to have the same size in the mapped dimension, got "
+            f"{sizes}"
         )
     return sizes[0]
 
@@ -146,19 +154,18 @@ def _run(
             parts, shape = tree_flatten(made)
             places = _out_dims(name, out_dims, made, parts)
             found = [_leave(name, x, d, level) for x, d in zip(parts, places, strict=True)]
-            given = {
-                id(x) for x in leaves
-            }  # what comes back as it was is another handle all the same
+            # An input that is returned gets a new handle too.
+            given = {id(x) for x in leaves}
             return shape.unflatten([_alias(x) if id(x) in given else x for x in found])
     finally:
         level.alive = False
 
 
 def _enter(x: Value, dim: int, alone: tuple[Level]) -> Value:
-    """One more level: its dimension comes behind those of the levels around it."""
+    """One more level: its dimension comes after those of the outer levels."""
     levels = batched.levels_of(x)
     whole = batched.physical_of(x)
-    # One tuple for all operands, where it can be: calls compare levels by identity first.
+    # One tuple for all operands, where possible: calls compare levels by identity first.
     return batched.wrap(
         _moved(whole, len(levels) + dim, len(levels)), (*levels, *alone) if levels else alone
     )
@@ -180,7 +187,8 @@ def _out_dims(name: str, out_dims: Dims, made: Any, parts: Sequence[Any]) -> lis
     for part in parts:
         if not isinstance(part, Value):
             raise ValueError(
-                f"vmap({name}, ...): `{name}` must only return tensors, got type {type(part).__name__} as a return"
+                f"vmap({name}, ...): `{name}` must only return tensors, got type "
+                f"{type(part).__name__} as a return"
             )
     if isinstance(made, Value) and isinstance(out_dims, tuple) and len(out_dims) == 1:
         out_dims = out_dims[0]
@@ -188,24 +196,30 @@ def _out_dims(name: str, out_dims: Dims, made: Any, parts: Sequence[Any]) -> lis
         places = broadcast_prefix(out_dims, made, is_leaf=lambda d: d is None)
     except ValueError as error:
         raise ValueError(
-            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not nested like the outputs: {error}"
+            f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not nested like the "
+            f"outputs: {error}"
         ) from None
     for d in places:
         if d is not None and (not isinstance(d, int) or isinstance(d, bool)):
             raise ValueError(
-                f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims must be integers, got {d!r}"
+                f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims must be integers, got "
+                f"{d!r}"
             )
     return places
 
 
 def _leave(name: str, x: Value, dim: int | None, level: Level) -> Value:
-    """A result with the level's dimension as its own; repeated where it is the same for every example."""
+    """A result with the level's dimension as its own.
+
+    Repeated where it is the same for every example.
+    """
     levels = batched.levels_of(x)
     own = level in levels
     if dim is None:
         if own:
             raise ValueError(
-                f"vmap({name}, ...): `{name}` returned a tensor that depends on the mapped inputs; its out_dim cannot be None"
+                f"vmap({name}, ...): `{name}` returned a tensor that depends on the mapped inputs; "
+                "its out_dim cannot be None"
             )
         return x
     rank = len(x._spec.shape) + 1

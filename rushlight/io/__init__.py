@@ -2,7 +2,7 @@
 
 Owns: `save` and `load` of nested Python containers of tensors, safetensors files.
 Takes: tensors, dicts, lists, numbers, strings; paths or file objects. Gives: the same back.
-Never: runs code that a file brings, unless it is told to.
+Never: runs code from a file, except on request.
 """
 
 from rushlight.io.limits import UnsafeFile

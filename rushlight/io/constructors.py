@@ -1,15 +1,16 @@
-"""What a file that is not trusted may make: pure constructors, by the names under which a pickle asks for them.
+"""Constructors that an untrusted file may call, by the names that pickles use.
 
 # Note [Constructors]
 1. A file names a constructor and gives its arguments. It is called only if it is in `_MAKERS`, and
-   it looks at the kind and size of every argument before memory is taken. What takes memory or time
-   in proportion to an argument is told to the ledger.
-2. Nothing that is made can be changed by a file, with two exceptions: containers are filled
-   (`reading.py`), and what a user wrote on a tensor or an OrderedDict (`x.name = ...`) goes into its
-   own dict. No such name may be a slot or a property of the class, or one that Python or NumPy look
-   for (`__array_interface__`), and nothing that can be called takes a method's place.
+   it checks the type and size of every argument before memory is allocated. Memory or time in
+   proportion to an argument is reported to the ledger.
+2. A file can change no object that it made, with two exceptions: containers are filled
+   (`reading.py`), and attributes that a user set on a tensor or an OrderedDict (`x.name = ...`) go
+   into its own dict. No such name may be a slot or a property of the class, or one that Python or
+   NumPy look up (`__array_interface__`), and no callable replaces a method.
 3. `SAFE` are the classes and functions that the program named (`add_safe_globals`). They are called
-   as a file says, but tensors, storages and types of elements are out of their reach too.
+   with the file's arguments, but tensors, storages and dtypes cannot be changed through them
+   either.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from rushlight.tensor import Tensor
 
 Place = Callable[[Value, str], Value]
 
-SAFE: dict[str, Any] = {}  # what the program has named besides, by "module.name"
+SAFE: dict[str, Any] = {}  # named by the program in addition, by "module.name"
 
 
 def is_safe(thing: Any) -> bool:
@@ -44,27 +45,29 @@ def is_safe(thing: Any) -> bool:
 
 
 def is_of_safe_class(thing: Any) -> bool:
-    """Whether the program named its class, or one that this is derived from: NumPy's dtypes have classes of their own."""
+    """Whether the program named its class or a base class: NumPy has a class per dtype."""
     return bool(SAFE) and any(is_safe(kind) for kind in type(thing).__mro__)
 
 
 def _fit(name: str, args: tuple[Any, ...], *kinds: type | tuple[type, ...]) -> None:
-    """Refuse arguments of other kinds, or another number of them; a subclass is another kind."""
+    """Refuse arguments of other types, or another number of them; a subclass is another type."""
     wanted = [kind if isinstance(kind, tuple) else (kind,) for kind in kinds]
     if len(args) != len(wanted) or any(
         a.__class__ not in kind for a, kind in zip(args, wanted, strict=True)
     ):
         given = ", ".join(type(a).__name__ for a in args[:8])
         raise UnsafeFile(
-            f"load: {name} is not made of ({given}); the file is damaged, or was not written by save"
+            f"load: {name} is not made of ({given}); the file is damaged, or was not written by "
+            "save"
         )
 
 
 _NONE = type(None)
+# In the ledger, for the time that making an empty one takes.
 _SPARSE_COST, _ROWS_COST = (
     256,
     1000,
-)  # in the ledger, for the time that making even an empty one takes
+)
 _DENSE = (Tensor, parameter.Parameter, parameter.Buffer)
 _FACTORIES = (
     *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, str, tuple),
@@ -73,22 +76,23 @@ _FACTORIES = (
 
 
 class Maker:
-    """Makes what one file asks for: tensors where `place` says, at the ledger's cost."""
+    """Makes the objects of one file: tensors by `place`, at the ledger's cost."""
 
     def __init__(
         self, ledger: Ledger, place: Place | None, enter: Callable[[Any, Any], None]
     ) -> None:
         self.ledger = ledger
         self.place = place
-        self.enter = enter  # looks at a key that is about to go into a container
+        self.enter = enter  # checks a key before it goes into a container
         self.checked: dict[tuple[int, Any, bool], Any] = {}  # indices that were read already
 
     def make(self, function: Any, args: tuple[Any, ...]) -> Any:
-        """The result of a constructor; its refusals are the file's."""
+        """The result of a constructor; its errors are raised as errors of the file."""
         made = _BY_FUNCTION.get(id(function))
         if made is None:
             raise UnsafeFile(
-                f"load: the file calls {_told(function)}, which is no constructor of tensors or containers"
+                f"load: the file calls {_told(function)}, which is no constructor of tensors or "
+                "containers"
             )
         try:
             return made(self, *_arguments(function, args))
@@ -131,7 +135,7 @@ class Maker:
         return bytearray(args[0])
 
     def encoded(self, *args: Any) -> bytes:
-        """Bytes as pickles had them before they had an opcode for them."""
+        """Bytes in pickle protocols that have no opcode for them."""
         _fit("bytes", args, str, str)
         self.ledger.spend(len(args[0]))
         try:
@@ -158,7 +162,8 @@ class Maker:
             args and args[0] is not None and not any(args[0] is f for f in _FACTORIES)
         ):
             raise UnsafeFile(
-                "load: the values of a defaultdict begin as one of Python's own plain types, or nothing"
+                "load: the values of a defaultdict begin as one of Python's own plain types, or "
+                "nothing"
             )
         return collections.defaultdict(*args)
 
@@ -179,7 +184,7 @@ class Maker:
         return Size(args[0])
 
     def device(self, *args: Any) -> device:
-        if not args:  # as older files have it: its name comes behind, see `attach`
+        if not args:  # as in older files: its name follows, see `attach`
             return device("cpu")
         _fit("device", args, str, (int, _NONE))
         return _device(*args)
@@ -295,12 +300,11 @@ _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("rushlight.storage._over", storage._over, Maker.typed_storage),
 ]
 
-# What a file may name without calling it: memory formats, and where the values of a defaultdict begin.
+# Objects that a file may name without calling them: memory formats, and factories of defaultdicts.
 _FORMATS = [f for f in vars(creation).values() if isinstance(f, creation.MemoryFormat)]
 _NAMES: dict[str, Any] = {f"rushlight.{f.name}": f for f in _FORMATS}
-_NAMES |= {
-    f"rushlight.ops.creation.{f.name}": f for f in _FORMATS
-}  # as files of version 0.1 name them
+# Names in files of version 0.1.
+_NAMES |= {f"rushlight.ops.creation.{f.name}": f for f in _FORMATS}
 _NAMES |= {
     f"builtins.{kind.__name__}": kind for kind in _FACTORIES if kind.__module__ == "builtins"
 }
@@ -322,7 +326,7 @@ def _told(thing: Any) -> str:
 
 
 def find(module: Any, name: Any) -> Any:
-    """What a file may name."""
+    """The object that a file names."""
     if module.__class__ is not str or name.__class__ is not str:
         raise UnsafeFile("load: the file names something by what is no text")
     module = "builtins" if module == "__builtin__" else module  # as Python 2 wrote it
@@ -334,8 +338,9 @@ def find(module: Any, name: Any) -> Any:
     whose = " of PyTorch's own format" if module.split(".")[0] == "torch" else ""
     told = ascii(dotted)[1:-1] if len(dotted) <= 200 else ascii(dotted[:200])[1:-1] + "..."
     raise UnsafeFile(
-        f"load: the file{whose} asks for {told}, which is not a tensor or a plain container; name it with "
-        f"serialization.add_safe_globals, or pass weights_only=False if you trust where the file is from"
+        f"load: the file{whose} asks for {told}, which is not a tensor or a plain container; name "
+        "it with serialization.add_safe_globals, or pass weights_only=False if you trust where the "
+        "file is from"
     )
 
 
@@ -346,12 +351,12 @@ _WITH_ATTRIBUTES = (
     collections.OrderedDict,
     collections.Counter,
 )
-_SHARED = frozenset(map(id, KNOWN.values()))  # what a file reaches by name is the program's
+_SHARED = frozenset(map(id, KNOWN.values()))  # an object that a file names belongs to the program
 _GUARDED = (Value, DType, type, storage.UntypedStorage, storage.TypedStorage)
 
 
 def attach(thing: Any, state: Any) -> None:
-    """What a file writes on a finished object: what a user wrote there. See Note [Constructors] 2."""
+    """Set the attributes that a file gives for a finished object. See Note [Constructors] 2."""
     kind = thing.__class__
     if kind is device:
         _rename(thing, state)
@@ -414,7 +419,7 @@ def _rename(thing: device, state: Any) -> None:
 
 
 def _restore(thing: Any, state: Any) -> None:
-    """An object of a class that the program named, as pickle restores it."""
+    """An object of a class that the program named, restored as pickle does."""
     if hasattr(thing, "__setstate__"):
         thing.__setstate__(state)
         return

@@ -1,13 +1,13 @@
-"""Keys of dicts and elements of sets that a file gives: what may be one, and what entering it costs.
+"""Keys of dicts and elements of sets in files: which are allowed, and their cost.
 
 # Note [Keys]
 1. Keys are hashed and compared, so they are numbers, text, or small tuples and frozen sets of them.
 2. Equal hashes in one container are counted: each costs as many comparisons as there are before it,
-   and a comparison as many steps as the key has parts.
-3. Of long text every use is counted: equal text is compared to its end.
-4. Whole numbers below 2**60 have hashes of their own and are not counted. Chosen with care they can
-   still share places in Python's tables: 11,000 such keys take 150 times as long as others. So the
-   time is looked at now and then.
+   and a comparison as many steps as the key has elements.
+3. Every use of long text is counted: equal text is compared to its end.
+4. Integers below 2**60 have distinct hashes and are not counted. Chosen integers can still collide
+   in Python's tables: 11,000 such keys take 150 times as long as others. So the elapsed time is
+   checked at intervals.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from rushlight.io.limits import Ledger, UnsafeFile
 from rushlight.naming import device
 from rushlight.tape.record.value import Value
 
-_KEY_BITS = 1024  # of a whole number that is a key
-_KEY_PARTS = 1000  # of a tuple that is a key
-_KEY_TEXT = 1024  # characters that are compared in one step
+_KEY_BITS = 1024  # bits of an integer key
+_KEY_PARTS = 1000  # elements of a tuple key
+_KEY_TEXT = 1024  # characters compared in one step
 _KEYS_PER_LOOK = 256
-_KEY_DEPTH = 50  # tuples in it inside each other: Python hashes and compares them by recursion
-_PLAIN_KEYS = frozenset(
-    [str, bytes, bool, float, type(None), DType, device]
-)  # floats: 34 of one hash
+_KEY_DEPTH = 50  # nested tuples in it: Python hashes and compares them by recursion
+# 34 floats have the same hash.
+_PLAIN_KEYS = frozenset([str, bytes, bool, float, type(None), DType, device])
 
 
 class Keys:
@@ -35,13 +34,12 @@ class Keys:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.hashes: dict[
-            int, tuple[Any, dict[int, int]]
-        ] = {}  # of each container: how many keys have a hash
+        # Per container: the number of keys of each hash.
+        self.hashes: dict[int, tuple[Any, dict[int, int]]] = {}
         self.count = 0
 
     def weigh(self, key: Any) -> int:
-        """In how many steps a key is hashed and compared, if it may be one. See Note [Keys]."""
+        """The number of steps to hash and compare a key, if it is allowed. See Note [Keys]."""
         kind = key.__class__
         if kind is str or kind is bytes:
             return 1 + len(key) // _KEY_TEXT
@@ -50,9 +48,8 @@ class Keys:
         if isinstance(key, tuple) or kind is frozenset:
             return self.weigh_parts(key)
         plain = kind in _PLAIN_KEYS or kind is int or kind is complex
-        if (
-            not plain and not isinstance(key, Value) and not is_safe(kind)
-        ):  # tensors are hashed by identity
+        # Tensors are hashed by identity.
+        if not plain and not isinstance(key, Value) and not is_safe(kind):
             raise UnsafeFile(
                 f"load: a {type(key).__name__} cannot be a key of a dict or an element of a set"
             )
@@ -68,7 +65,8 @@ class Keys:
             if count > _KEY_PARTS or depth > _KEY_DEPTH:
                 raise UnsafeFile("load: the file has a key of too many parts")
             if parts.__class__ is frozenset:
-                each = _KEY_PARTS  # an element of one is compared with those of equal hash in the other
+                # An element of one is compared with those of equal hash in the other.
+                each = _KEY_PARTS
             for part in parts:
                 if isinstance(part, tuple) or part.__class__ is frozenset:
                     left.append((part, depth + 1))
@@ -77,7 +75,7 @@ class Keys:
         return each * (count + steps)
 
     def enter(self, target: Any, key: Any) -> None:
-        """Check a key that is about to go into a container, and count those of equal hash, which are compared with it."""
+        """Check a key before it goes into a container, and count the keys of equal hash."""
         self.count += 1
         if not self.count % _KEYS_PER_LOOK:
             self.ledger.check_time()

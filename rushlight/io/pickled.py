@@ -1,4 +1,4 @@
-"""`load`: what `save` wrote, with tensors put where they are wanted. PyTorch's own format is another matter."""
+"""`load`: reads files of `save`, and maps tensors to devices; not PyTorch's own format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rushlight.tensor import device
 
 
 class _Trusting(pickle.Unpickler):
-    """Python's own, which runs what the file says; makes tensors where `place` says."""
+    """Python's unpickler, which runs code of the file; makes tensors by `place`."""
 
     def __init__(self, file: Any, place: Place | None, **named: Any) -> None:
         super().__init__(file, **named)
@@ -31,7 +31,7 @@ class _Trusting(pickle.Unpickler):
         return super().find_class(module, name)
 
     def persistent_load(self, name: Any) -> Any:
-        """What a zip file looks like to a pickle reader: "P" asks for an object by a name."""
+        """A zip file as a pickle reader takes it: "P" asks for an object by a name."""
         raise UnsafeFile(reading.foreign("a zip file"))
 
     def made(
@@ -51,10 +51,11 @@ def load(
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Read what `save` wrote, tensors and plain containers only unless `weights_only` is False.
+    """Read a file of `save`: tensors and plain containers only, unless `weights_only` is False.
 
-    `map_location` says on which device tensors are made: a device, a dict of devices by those they were saved from, or a
-    function of a storage on the CPU and the device it was saved from, which gives a storage where they shall be, or None.
+    `map_location` is the device on which tensors are made: a device, a dict from saved devices to
+    devices, or a function of a storage on the CPU and the saved device, which returns a storage on
+    the wanted device, or None.
     """
     how = (map_location, weights_only is None or weights_only, pickle_load_args)
     if hasattr(f, "read"):
@@ -71,12 +72,15 @@ def _read(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, An
     place = _placing(map_location)
     if not careful:
         return _Trusting(file, place, **named).load()
-    named.pop("fix_imports", None)  # the names that Python 2 had
+    named.pop("fix_imports", None)  # Python 2's names
     return reading.read(file, place, **named)
 
 
 def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:
-    """What puts a value on the CPU, by the device it was saved from, where it is wanted; None: as it was saved."""
+    """A function that moves a value from the CPU, by the device it was saved from.
+
+    None: to that device.
+    """
     if map_location is None:
         return None
     if callable(map_location) and not isinstance(map_location, device):
@@ -89,5 +93,5 @@ def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:
     if isinstance(map_location, dict):
         wanted = {str(key).removesuffix(":0"): place for key, place in map_location.items()}
         return lambda value, was: value.to(wanted.get(was, was))  # type: ignore[attr-defined]
-    resolve_pool(map_location)  # says what is wrong with it
+    resolve_pool(map_location)  # raises the precise error
     return lambda value, was: value.to(map_location)  # type: ignore[attr-defined]

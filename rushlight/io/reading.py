@@ -2,15 +2,15 @@
 
 # Note [Reading pickles]
 1. A pickle is a program of opcodes for a machine with a stack and a memo. `Reader` has a method for
-   each opcode in `OPCODES`; any other one is refused. Numbers, text and bytes are read as they are;
+   each opcode in `OPCODES`; any other one is refused. Numbers, text and bytes are read directly;
    containers are filled only where their type is exactly one of Python's own; all else is made by
    `constructors.py`.
-2. A length in the file is believed only as far as there are bytes. Work besides one object per
-   opcode is told to the ledger, which allows a fixed number of bytes or steps for each byte read:
-   memory and time are linear in the file's length, but for Note [Keys] 4.
+2. A length in the file is trusted only up to the bytes there are. Work besides one object per
+   opcode is reported to the ledger, which allows a fixed number of bytes or steps for each byte
+   read: memory and time are linear in the file's length, but for Note [Keys] 4.
 3. Keys are hashed and compared: see Note [Keys].
-4. Nothing recurses. Whether the result is nested too deeply for programs that do is looked at when
-   it is complete. Python frees nested defaultdicts by recursion in C, so those are counted at once.
+4. Nothing recurses. The nesting of the complete result is checked, for programs that recurse.
+   Python frees nested defaultdicts by recursion in C, so those are counted at once.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rushlight.tape.record.value import Value
 
 _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
-_DEFAULTS_DEPTH = 100  # defaultdicts inside each other: Python ends them by recursion in C
-_MAGIC = 0x1950A86A20F9469CFC6C  # the first thing in PyTorch's files before they were zip files
+_DEFAULTS_DEPTH = 100  # nested defaultdicts: Python frees them by recursion in C
+_MAGIC = 0x1950A86A20F9469CFC6C  # the first object in PyTorch's files before they were zip files
 _ZIP = b"PK\x03\x04"
 
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
@@ -58,9 +58,8 @@ class Reader:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below each mark
         self.memo: dict[int, Any] = {}
-        self.defaults: dict[
-            int, tuple[Any, int]
-        ] = {}  # defaultdicts inside others, and how deep they are
+        # Nested defaultdicts, and their depths.
+        self.defaults: dict[int, tuple[Any, int]] = {}
 
     def load(self) -> Any:
         table, take = OPCODES, self.take
@@ -73,15 +72,17 @@ class Reader:
                 operation(self)
         except _Stop:
             pass
-        except IndexError as error:  # of this machine alone: constructors raise UnsafeFile
+        except IndexError as error:  # raised by this machine only: constructors raise UnsafeFile
             if not _is_own(error):
                 raise
             raise UnsafeFile(
-                "load: the file takes from an empty stack; it is damaged, or was not written by save"
+                "load: the file takes from an empty stack; it is damaged, or was not written by "
+                "save"
             ) from None
         if len(self.stack) != 1 or self.marks:
             raise UnsafeFile(
-                "load: the file ends with something left over; it is damaged, or was not written by save"
+                "load: the file ends with something left over; it is damaged, or was not written "
+                "by save"
             )
         result = self.stack.pop()
         if result.__class__ is int and result == _MAGIC:
@@ -93,8 +94,9 @@ class Reader:
         if self.ledger.given == 1 and key == b"P" and self.take(3) == _ZIP[1:]:
             raise UnsafeFile(foreign("a zip file"))
         raise UnsafeFile(
-            f"load: {key!r} at byte {self.ledger.given - 1} is not in the list of what a file may ask for; it is damaged, was not "
-            f"written by save, or needs weights_only=False, which you can pass if you trust where it is from"
+            f"load: {key!r} at byte {self.ledger.given - 1} is not in the list of what a file may "
+            "ask for; it is damaged, was not written by save, or needs weights_only=False, which "
+            "you can pass if you trust where it is from"
         )
 
     # ---- bytes ----
@@ -115,7 +117,7 @@ class Reader:
         return data
 
     def rest(self, data: Any, count: int) -> bytes:
-        """What follows `data`, in pieces: nobody knows whether there is as much as was said."""
+        """The bytes after `data`, in pieces: the file may be shorter than its length field says."""
         pieces, got = [_as_bytes(data)], len(data)
         while got < count:
             piece = _as_bytes(self.read(min(count - got, max(got, _CHUNK))))
@@ -151,11 +153,12 @@ class Reader:
     def proto(self) -> None:
         if self.take(1)[0] > pickle.HIGHEST_PROTOCOL:
             raise UnsafeFile(
-                "load: the file is of a later pickle protocol than this Python knows, or it is no pickle"
+                "load: the file is of a later pickle protocol than this Python knows, or it is no "
+                "pickle"
             )
 
     def frame(self) -> None:
-        self.take(8)  # how many bytes follow in one piece, which only helps other readers
+        self.take(8)  # the number of bytes in one frame, which this reader ignores
 
     def stop(self) -> None:
         raise _Stop
@@ -165,7 +168,7 @@ class Reader:
         self.stack = []
 
     def since_mark(self) -> list[Any]:
-        """What was put on the stack since the last mark."""
+        """The objects on the stack since the last mark."""
         items, self.stack = self.stack, self.marks.pop()
         return items
 
@@ -255,7 +258,7 @@ class Reader:
         self.stack.append(bytearray(self.take(self.take_number(8))))
 
     def put_string(self, count: int) -> None:
-        """Python 2's text, which was bytes."""
+        """Python 2's str, which was bytes."""
         raw = self.take(count)
         self.stack.append(
             raw if self.encoding == "bytes" else self.text(raw, self.encoding, self.errors)
@@ -380,7 +383,7 @@ class Reader:
         self.ledger.spend(len(value))
         self.defaults[id(value)] = (value, depth)
 
-    # ---- what has a name ----
+    # ---- objects by name ----
 
     def global_(self) -> None:
         module = self.take_line()
@@ -412,7 +415,8 @@ class Reader:
         kind = self.stack[-1]
         if not is_safe(kind):
             raise UnsafeFile(
-                "load: the file makes an object with named arguments, which no constructor here takes"
+                "load: the file makes an object with named arguments, which no constructor here "
+                "takes"
             )
         self.stack[-1] = self.trusted(lambda: kind.__new__(kind, *args, **named))
 
@@ -425,7 +429,7 @@ class Reader:
             attach(thing, state)
 
     def trusted(self, act: Callable[[], Any]) -> Any:
-        """Run what the program named; whatever it raises, it is the file that did not fit it."""
+        """Call a function of the program; any error it raises is an error of the file."""
         try:
             return act()
         except (UnsafeFile, MemoryError):
@@ -505,22 +509,22 @@ def foreign(what: str) -> str:
 def _as_bytes(data: Any) -> bytes:
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(
-            f"load: a file opened for bytes is needed (mode 'rb'), its read() gave {type(data).__name__}"
+            "load: a file opened for bytes is needed (mode 'rb'), its read() gave "
+            f"{type(data).__name__}"
         )
     return bytes(data)
 
 
 def _bytes_left(file: Any) -> int | None:
-    """How many bytes a file still has, where that is known for certain."""
+    """The number of bytes left in a file, where it is known for certain."""
     if type(file) is io.BytesIO:
         return max(0, len(file.getbuffer()) - file.tell())
     raw = file.raw if type(file) in (io.BufferedReader, io.BufferedRandom) else file
     if type(raw) is not io.FileIO or not raw.seekable():
         return None
     size = os.fstat(raw.fileno()).st_size
-    return (
-        max(0, size - file.tell()) if size else None
-    )  # files of the system itself are said to be empty
+    # The system's special files report size 0.
+    return max(0, size - file.tell()) if size else None
 
 
 def _is_own(error: BaseException) -> bool:
@@ -532,7 +536,7 @@ def _is_own(error: BaseException) -> bool:
 
 
 def _entries(state: Any) -> int:
-    """How many entries the dicts of an object's state have: the file may use one state for many objects."""
+    """The number of entries in an object's state: a file may use one state for many objects."""
     parts = state if state.__class__ is tuple and len(state) == 2 else (state,)
     return sum(len(part) for part in parts if isinstance(part, dict))
 
@@ -541,20 +545,19 @@ def _entries(state: Any) -> int:
 
 
 def _parts(thing: Any) -> Iterator[Any]:
-    """What may be nested inside a container or behind a tensor."""
+    """The objects inside a container or attached to a tensor."""
     kind = thing.__class__
     if kind is list or kind is tuple:
         yield from thing
         return
     if kind in _DICTS:
-        yield from dict.values(
-            thing
-        )  # `thing.values` may be something else that a user wrote there
+        # `thing.values` may be a user's attribute.
+        yield from dict.values(thing)
     yield from getattr(thing, "__dict__", {}).values()
 
 
 def check_depth(result: Any) -> None:
-    """Refuse what is nested deeper than DEPTH; what holds itself counts once."""
+    """Refuse nesting deeper than DEPTH; an object that contains itself counts once."""
     heights: dict[int, int] = {id(result): 0}  # 0 while it is on the path
     path: list[list[Any]] = [[id(result), _parts(result), 1]]
     while path:

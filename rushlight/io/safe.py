@@ -1,10 +1,10 @@
 """safetensors files: names to tensors, nothing else in them, readable by every framework.
 
 # Note [safetensors]
-1. A file is the length of a header (8 bytes), the header (JSON: for each name a type, a shape and
-   where its bytes lie) and the bytes.
-2. All of the header is checked before memory is taken: bytes are as many as type and shape need, lie
-   one behind the other from the first to the last of the file, and belong to one tensor each.
+1. A file is the length of a header (8 bytes), the header (JSON: for each name a dtype, a shape and
+   the range of its bytes) and the bytes.
+2. All of the header is checked before memory is allocated: ranges have the size of dtype and shape,
+   follow each other without gaps to the end of the file, and belong to one tensor each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rushlight.io.writing import replacing
 from rushlight.ops.create.creation import resolve_pool
 from rushlight.tensor import Tensor
 
-LONGEST_HEADER = 100_000_000  # bytes, as the format says
+LONGEST_HEADER = 100_000_000  # bytes, by the format
 _WIDTHS = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64"}
 _LETTERS = {"u": "U", "i": "I", "f": "F"}
 _WORDS = {
@@ -36,7 +36,7 @@ _TYPES = {word: dtypes.by_name(name) for name, word in _WORDS.items()}
 
 
 class _Entry(NamedTuple):
-    """One tensor of a file: where its bytes begin and end behind the header."""
+    """One tensor of a file: the range of its bytes after the header."""
 
     begin: int
     end: int
@@ -50,10 +50,10 @@ def save_file(
     filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """Write named tensors; views are written as what they show."""
+    """Write named tensors; of a view, its own elements are written."""
     _check_names(tensors, metadata)
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
-    # Wide types first, so that each begins at a multiple of its width.
+    # Wide dtypes first, so that each begins at a multiple of its width.
     order = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     place = 0
     for name, tensor in order:
@@ -80,21 +80,24 @@ def save_file(
 
 
 def _check_names(tensors: Any, metadata: Any) -> None:
-    """Refuse what would be written but is in no safetensors file."""
+    """Refuse values that a safetensors file cannot hold."""
     if metadata is not None:
         texts = [*metadata, *metadata.values()] if isinstance(metadata, dict) else [metadata]
         if any(not isinstance(text, str) for text in texts) or not isinstance(metadata, dict):
             raise KindError(
-                "save_file: metadata is a dict of texts by texts; make texts of other things with str()"
+                "save_file: metadata is a dict of texts by texts; make texts of other things with "
+                "str()"
             )
     for name, tensor in tensors.items():
         if not isinstance(name, str) or name == "__metadata__":
             raise KindError(
-                f"save_file: the name of a tensor is a text, and not '__metadata__', got {name!r:.60}; rename it"
+                "save_file: the name of a tensor is a text, and not '__metadata__', got "
+                f"{name!r:.60}; rename it"
             )
         if not isinstance(tensor, Tensor):
             raise KindError(
-                f"save_file: {name!r:.60} must be a tensor, got {type(tensor).__name__}; make a tensor of it"
+                f"save_file: {name!r:.60} must be a tensor, got {type(tensor).__name__}; make a "
+                "tensor of it"
             )
 
 
@@ -121,12 +124,13 @@ def _read(file: Any, size: int, where: str) -> dict[str, Any]:
 
 
 def read_header(file: Any, size: int) -> tuple[list[_Entry], int]:
-    """What a file of `size` bytes holds, and where its tensors' bytes begin."""
+    """The tensors of a file of `size` bytes, and the offset of the first byte."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or length > min(size - 8, LONGEST_HEADER):
         raise UnsafeFile(
-            f"load_file: no safetensors file: its header would have {length} bytes, the file has {size}"
+            f"load_file: no safetensors file: its header would have {length} bytes, the file has "
+            f"{size}"
         )
     try:
         header = json.loads(
@@ -188,7 +192,8 @@ def _entry(name: str, given: Any) -> _Entry:
         raise UnsafeFile(f"load_file: {name!r}: {error}") from error
     if dtype.itemsize * numel(sizes) != offsets[1] - offsets[0]:
         raise UnsafeFile(
-            f"load_file: {name!r}, {dtype.name}{list(sizes)}, needs {dtype.itemsize * numel(sizes)} bytes, its offsets give "
+            f"load_file: {name!r}, {dtype.name}{list(sizes)}, needs "
+            f"{dtype.itemsize * numel(sizes)} bytes, its offsets give "
             f"{offsets[1] - offsets[0]}"
         )
     return _Entry(offsets[0], offsets[1], name, dtype, sizes)

@@ -1,10 +1,9 @@
-"""`save`: Python's pickle with tensors in it, written beside its place and put there when it is whole.
+"""`save`: Python's pickle with tensors in it; a temporary file replaces the old one.
 
 # Note [What a file holds]
 1. A tensor alone is written as its elements. Tensors that share memory are written as that memory,
-   once, from the first byte that one of them sees to the last, and their places in it.
-2. Bytes in between that no saved tensor sees are written as zeros: a block may hold what was there
-   before.
+   once, from the first byte in use to the last, and their offsets in it.
+2. Bytes in between that no saved tensor uses are written as zeros: a block may hold old data.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Leaf, Value
 
-ALIGNED = 64  # a shared memory begins at a multiple of it, so that parts stay aligned
+ALIGNED = 64  # the alignment of a shared memory, and so of its tensors
 
 
 def _storage_of(obj: Any) -> Storage | None:
     """The storage of a tensor that has elements in memory, else None."""
     try:
         return obj._memory if isinstance(obj, Value) and obj._spec.numel else None
-    except Exception:  # a sparse tensor, or a parameter before its shape is known: whatever it says, it has no spec
+    except Exception:  # a sparse tensor, or a parameter without a shape yet: it has no spec
         return None
 
 
@@ -41,7 +40,7 @@ class _Nowhere:
 
 
 class _Counting(pickle.Pickler):
-    """Walks what is to be saved, and notes the tensors of each storage."""
+    """Walks the object to be saved, and notes the tensors of each storage."""
 
     def __init__(self) -> None:
         super().__init__(_Nowhere(), protocol=4)
@@ -56,19 +55,20 @@ class _Counting(pickle.Pickler):
 
 
 def _elements_seen(spec: Spec) -> Any:
-    """For each place from the first element of a layout to the last, whether an element is there."""
+    """For each position from a layout's first element to its last, whether an element is there."""
     import numpy as np
 
     dims = sorted(
         (step, n) for n, step in zip(spec.shape, spec.strides, strict=True) if n > 1 and step
     )
     run = 1
-    while dims and dims[0][0] <= run:  # the next dimension goes on where the last ended, or before
+    # The next dimension continues at the end of the last, or before.
+    while dims and dims[0][0] <= run:
         step, n = dims.pop(0)
         run += step * (n - 1)
     seen = np.zeros(run + sum(step * (n - 1) for step, n in dims), dtype=bool)
     seen[:run] = True
-    for step, n in dims:  # n copies, each `step` further on: twice as many each time
+    for step, n in dims:  # n copies, each `step` after the one before, doubled each time
         have = 1
         while have < n:
             more = min(have, n - have)
@@ -78,7 +78,7 @@ def _elements_seen(spec: Spec) -> Any:
 
 
 class _Memory:
-    """Stands in the file for memory that several tensors share; written once."""
+    """Represents memory that several tensors share; written once."""
 
     def __init__(self, values: list[Value]) -> None:
         self.values = values
@@ -103,7 +103,7 @@ class _Memory:
 
     def __reduce__(self) -> Any:
         pool: Any = self.values[0]._spec.device
-        dtype = self.values[0]._spec.dtype  # one that the device has
+        dtype = self.values[0]._spec.dtype  # a dtype of the device
         count = -(-(self.end - self.first) // dtype.itemsize)
         raw = bytes(self.content().ljust(count * dtype.itemsize, b"\0"))
         return interop.from_pickle, (raw, dtype, (count,), pool.device.name, False)
@@ -122,9 +122,8 @@ class _Sharing(pickle.Pickler):
         leaf = type(obj._node) is Leaf
         memory = self.memories.get(id(storage))
         if memory is None:
-            raw = bytes(
-                interop.to_bytes(obj)
-            )  # a bytearray would be pickled as a call and copied by the reader
+            # A bytearray would be pickled as a call and copied by the reader.
+            raw = bytes(interop.to_bytes(obj))
             return (
                 interop.from_pickle,
                 (raw, spec.dtype, spec.shape, spec.device.device.name, leaf),
@@ -141,9 +140,10 @@ def _write(obj: Any, file: Any) -> None:
 
 
 def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]) -> None:
-    """Have `write` fill a new file, and put it in the place of `path` when it is whole; whatever happens, nothing else is left.
+    """Have `write` fill a new file, which replaces `path` when it is complete.
 
-    A link is followed to where it points. What is there and is no ordinary file (a pipe, a device) is written to.
+    A link is followed to its target. A path that is no ordinary file (a pipe, a device) is written
+    to. After an error no other file is left.
     """
     target = os.path.realpath(os.fsdecode(path))
     try:
@@ -154,9 +154,8 @@ def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]
         with open(target, "wb") as file:
             write(file)
         return
-    mode = (
-        0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777
-    )  # the first is cut by the umask
+    # The umask applies to the mode given to `open`.
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777
     temporary = os.path.join(
         os.path.dirname(target), f".rushlight-{os.getpid()}-{secrets.token_hex(8)}.part"
     )
@@ -198,14 +197,15 @@ def save(
     _use_new_zipfile_serialization: bool = True,
     _disable_byteorder_record: bool = False,
 ) -> None:
-    """Write tensors in any nesting of containers to a path or a file; a path is replaced only when all is written.
+    """Write tensors in any nesting of containers to a path or a file.
 
-    Tensors that share memory share it again when they are loaded; one alone is written without what else its memory holds.
-    The arguments behind `f` are about PyTorch's own format and taken so that its calls run.
+    A path is replaced only when all is written. Tensors that share memory share it again when they
+    are loaded; one alone is written without the rest of its memory. The arguments after `f` concern
+    PyTorch's own format and are accepted for compatibility.
     """
     if hasattr(f, "write"):
         _write(obj, f)
-        if hasattr(f, "flush"):  # others may open the file before it is closed
+        if hasattr(f, "flush"):  # other processes may open the file before it is closed
             f.flush()
         return
     if not isinstance(f, (str, bytes, os.PathLike)):

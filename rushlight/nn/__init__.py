@@ -1,8 +1,9 @@
 """Layers: modules with parameters, on the public ops.
 
-Owns: Module and Parameter, the layers, their starting values, state by name.
+Owns: Module and Parameter, the layers, their initial values, state by name.
 Takes: tensors, ops. Gives: modules, `nn.functional`, `nn.init`, `nn.utils`.
-Never: reaches below ops/, launches a kernel, keeps state that is not in a parameter, a buffer or an attribute.
+Never: reaches below ops/, launches a kernel, keeps state that is not in a parameter, a buffer or an
+attribute.
 """
 
 from rushlight.nn import functional, init, modules, parameter, utils

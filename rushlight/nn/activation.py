@@ -42,7 +42,7 @@ class _Along(_Shown):
         self.dim = dim
 
 
-# ---- bent lines ----
+# ---- piecewise linear ----
 
 
 class ReLU(_MaybeInPlace):
@@ -93,7 +93,10 @@ class LeakyReLU(_Shown):
 
 
 class PReLU(Module):
-    """x where positive, else a learned slope times x: one for all, or one for each channel (dimension 1)."""
+    """x where positive, else a learned slope times x.
+
+    There is one slope for all elements, or one for each channel (dimension 1).
+    """
 
     weight: Parameter
 
@@ -121,7 +124,10 @@ class PReLU(Module):
 
 
 class RReLU(_Shown):
-    """x where positive, else a slope times x: random between two bounds in training, else their mean."""
+    """x where positive, else a slope times x.
+
+    The slope is random between two bounds in training, else their mean.
+    """
 
     shown = ("lower", "upper")
 
@@ -153,7 +159,7 @@ class Threshold(_Shown):
 
 
 class Hardshrink(Module):
-    """x where its size is above lambd, else 0."""
+    """x where |x| is above lambd, else 0."""
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -194,7 +200,7 @@ class Hardswish(_MaybeInPlace):
         return functional.hardswish(input, self.inplace)
 
 
-# ---- smooth ones ----
+# ---- smooth ----
 
 
 class SiLU(_MaybeInPlace):
@@ -212,7 +218,7 @@ class Mish(_MaybeInPlace):
 
 
 class SELU(_MaybeInPlace):
-    """ELU with the numbers that keep mean 0 and variance 1."""
+    """ELU with the constants that keep mean 0 and variance 1."""
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.selu(input, self.inplace)

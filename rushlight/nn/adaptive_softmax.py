@@ -1,4 +1,7 @@
-"""A softmax over many classes of which few are common: the rare ones in clusters that are looked into when needed."""
+"""A softmax over many classes, few of them common.
+
+Rare classes are in clusters, computed on demand.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from rushlight.tensor import Tensor
 
 
 class _ASMoutput(NamedTuple):
-    """The log probability of each target, and their mean with its sign turned."""
+    """The log probability of each target, and the negative of their mean."""
 
     output: Any
     loss: Any
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Classes in order of how common they are: those up to the first cutoff in the head, the rest in clusters.
+    """A softmax over classes sorted by frequency, the rare ones in clusters.
 
-    A cluster is one class of the head; its own classes are computed from features of a width that shrinks by `div_value`
-    from cluster to cluster.
+    Classes up to the first cutoff are in the head. A cluster is one class of the head; its own
+    classes are computed from features whose width shrinks by `div_value` from cluster to cluster.
     """
 
     def __init__(
@@ -45,7 +48,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         rising = all(a < b for a, b in itertools.pairwise(given))
         if not given or not rising or given[0] <= 0 or given[-1] > n_classes - 1:
             raise ValueError(
-                f"AdaptiveLogSoftmaxWithLoss: cutoffs must be rising numbers between 1 and {n_classes - 1}, got {given}"
+                "AdaptiveLogSoftmaxWithLoss: cutoffs must be rising numbers between 1 and "
+                f"{n_classes - 1}, got {given}"
             )
         self.in_features = in_features
         self.n_classes = n_classes
@@ -92,20 +96,24 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             or (not alone and input_.shape[0] != target_.shape[0])
         ):
             raise ShapeError(
-                f"AdaptiveLogSoftmaxWithLoss: input {input_._spec!r} (batch, {self.in_features}) and target "
-                f"{target_._spec!r} (batch,) do not fit"
+                f"AdaptiveLogSoftmaxWithLoss: input {input_._spec!r} (batch, {self.in_features}) "
+                f"and target {target_._spec!r} (batch,) do not fit"
             )
         x, target = (input_.unsqueeze(0), target_.unsqueeze(0)) if alone else (input_, target_)
         low, high = int(target.min().item()), int(target.max().item())
         if low < 0 or high >= self.n_classes:
             raise RushlightError(
-                f"AdaptiveLogSoftmaxWithLoss: targets must lie between 0 and {self.n_classes - 1}, got {low} to {high}"
+                f"AdaptiveLogSoftmaxWithLoss: targets must lie between 0 and {self.n_classes - 1}, "
+                f"got {low} to {high}"
             )
         output = self._chosen(x, target)
         return _ASMoutput(output.squeeze(0) if alone else output, -output.mean())
 
     def _chosen(self, x: Any, target: Any) -> Any:
-        """The log probability of each row's target: only the clusters that are asked for are computed."""
+        """The log probability of each row's target.
+
+        Only the clusters of these targets are computed.
+        """
         head = functional.log_softmax(self.head(x), 1)
         place = target
         extra: list[tuple[Any, Any]] = []

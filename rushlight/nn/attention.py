@@ -16,7 +16,10 @@ from rushlight.tensor import Tensor
 
 
 class MultiheadAttention(Module):
-    """Each of `num_heads` heads attends with its share of the features; (length, batch, features) unless `batch_first`."""
+    """Attention in which each of `num_heads` heads uses its share of the features.
+
+    Inputs are (length, batch, features), or (batch, length, features) with `batch_first`.
+    """
 
     in_proj_weight: Parameter | None
     q_proj_weight: Parameter | None
@@ -44,7 +47,8 @@ class MultiheadAttention(Module):
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
             kind = AssertionError if embed_dim > 0 and num_heads > 0 else ValueError
             raise kind(
-                f"MultiheadAttention: embed_dim {embed_dim} must be positive and divisible by num_heads {num_heads}"
+                f"MultiheadAttention: embed_dim {embed_dim} must be positive and divisible by "
+                f"num_heads {num_heads}"
             )
         super().__init__()
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
@@ -95,7 +99,7 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         turned = self.batch_first and len(query.shape) == 3
         if turned:
-            # One view for one tensor, so that self-attention is still seen as such.
+            # One view per tensor, so that self-attention is still recognised by identity.
             views = {id(x): x.transpose(0, 1) for x in (query, key, value)}
             query, key, value = (views[id(x)] for x in (query, key, value))
         out, weights = multi_head_attention_forward(

@@ -1,4 +1,7 @@
-"""PyTorch's choice among ways to compute attention. Here there is one, tiled, for every device: any choice gives it."""
+"""PyTorch's choice among attention implementations.
+
+Every choice gives the one tiled implementation.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 
 class SDPBackend(enum.IntEnum):
-    """The ways PyTorch knows."""
+    """PyTorch's attention implementations."""
 
     ERROR = -1
     MATH = 0
@@ -22,7 +25,7 @@ class SDPBackend(enum.IntEnum):
 def sdpa_kernel(
     backends: SDPBackend | Sequence[SDPBackend], set_priority: bool = False
 ) -> Iterator[None]:
-    """A block in which scaled_dot_product_attention is computed in one of some ways; its results are the same in all."""
+    """A block with a choice of attention implementations; it has no effect on the results."""
     given = [backends] if isinstance(backends, SDPBackend) else backends
     if not isinstance(given, (list, tuple)) or not all(
         isinstance(one, SDPBackend) for one in given

@@ -37,7 +37,7 @@ class _Numbered(Module):
         return self._of(items[at]) if isinstance(at, slice) else items[operator.index(at)]
 
     def _of(self, modules: Iterable[Module]) -> Any:
-        """Another of the kind with these modules."""
+        """A container of the same class with these modules."""
         return type(self)(modules)
 
     def __setitem__(self, at: int, module: Module) -> None:
@@ -49,7 +49,7 @@ class _Numbered(Module):
         self._renumber(items)
 
     def pop(self, at: int | slice) -> Any:
-        """Take a module, or a slice of them, out."""
+        """Remove a module, or a slice of them."""
         module = self[at]
         del self[at]
         return module
@@ -75,7 +75,10 @@ class _Numbered(Module):
 
 
 class Sequential(_Numbered):
-    """Each module's result is the next one's input. Made of modules, or of one dict that names them."""
+    """Each module's result is the next one's input.
+
+    Made of modules, or of one dict of named modules.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
@@ -89,7 +92,7 @@ class Sequential(_Numbered):
         return type(self)(*modules)
 
     def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, slice):  # with the names they have
+        if isinstance(at, slice):  # under their own names
             return type(self)(OrderedDict(list(self._modules.items())[at]))
         return super().__getitem__(at)
 
@@ -113,7 +116,8 @@ class Sequential(_Numbered):
     def _checked(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(
-                f"Sequential + {type(other).__name__}: only a Sequential can be added; or .extend(modules)"
+                f"Sequential + {type(other).__name__}: only a Sequential can be added; or "
+                ".extend(modules)"
             )
         return other
 
@@ -217,17 +221,19 @@ def _pairs(kind: str, given: Any) -> list[tuple[str, Any]]:
     for i, pair in enumerate(pairs):
         if not isinstance(pair, Iterable):
             raise TypeError(
-                f"{kind}.update: element {i} is no pair of name and value, but {type(pair).__name__}"
+                f"{kind}.update: element {i} is no pair of name and value, but "
+                f"{type(pair).__name__}"
             )
         if len(tuple(pair)) != 2:
             raise ValueError(
-                f"{kind}.update: element {i} has {len(tuple(pair))} parts; a name and a value are needed"
+                f"{kind}.update: element {i} has {len(tuple(pair))} parts; a name and a value are "
+                "needed"
             )
     return [tuple(pair) for pair in pairs]
 
 
 def _as_parameter(value: Any) -> Any:
-    """A tensor becomes a parameter; anything else stays what it is."""
+    """A tensor as a parameter; anything else unchanged."""
     return (
         Parameter(value)
         if isinstance(value, Tensor) and not isinstance(value, Parameter)
@@ -236,7 +242,7 @@ def _as_parameter(value: Any) -> Any:
 
 
 class ParameterList(Module):
-    """A list of parameters; what is no tensor is kept too, but is not part of the state."""
+    """A list of parameters; a value that is no tensor is kept, but is not part of the state."""
 
     _size: int
 
@@ -287,7 +293,7 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """Parameters by name; what is no tensor is kept too, but is not part of the state."""
+    """Parameters by name; a value that is no tensor is kept, but is not part of the state."""
 
     _names: dict[str, None]
 
@@ -304,7 +310,8 @@ class ParameterDict(Module):
     def __setitem__(self, name: str, value: Any) -> None:
         if not isinstance(name, str):
             raise TypeError(
-                f"ParameterDict: the name of a parameter must be a string, got {type(name).__name__}"
+                "ParameterDict: the name of a parameter must be a string, got "
+                f"{type(name).__name__}"
             )
         if name not in self._names and hasattr(self, name):
             raise KeyError(
@@ -358,9 +365,8 @@ class ParameterDict(Module):
     def update(self, parameters: Any) -> None:
         pairs = _pairs("ParameterDict", parameters)
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
-            pairs = sorted(
-                pairs, key=lambda pair: pair[0]
-            )  # PyTorch's order, which is that of the parameters
+            # PyTorch's order, which is that of the parameters.
+            pairs = sorted(pairs, key=lambda pair: pair[0])
         for name, value in pairs:
             self[name] = value
 

@@ -19,7 +19,7 @@ MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Conv(Module):
-    """What all have: sizes, a weight drawn from +-1 / sqrt(fan in), and a bias."""
+    """The base of convolutions: sizes, a weight drawn from +-1 / sqrt(fan in), and a bias."""
 
     weight: Parameter
     bias: Parameter | None
@@ -44,11 +44,13 @@ class _Conv(Module):
         name, rank = type(self).__name__, self.rank
         if padding_mode not in (MODES[:1] if self.transposed else MODES):
             raise ValueError(
-                f"{name}: padding_mode is one of {MODES} (transposed: 'zeros'), got {padding_mode!r}"
+                f"{name}: padding_mode is one of {MODES} (transposed: 'zeros'), got "
+                f"{padding_mode!r}"
             )
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
-                f"{name}: {in_channels} and {out_channels} channels do not divide into {groups} groups"
+                f"{name}: {in_channels} and {out_channels} channels do not divide into {groups} "
+                "groups"
             )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ValueError(
@@ -79,7 +81,10 @@ class _Conv(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def extra_repr(self) -> str:
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        )
         if self.padding != (0,) * self.rank:
             text += f", padding={self.padding}"
         if self.dilation != (1,) * self.rank:
@@ -134,7 +139,7 @@ class _Forward(_Conv):
         )
 
     def _sides(self) -> list[int]:
-        """Elements before and after, the last dimension first."""
+        """Padding before and after each dimension, the last dimension first."""
         sides: list[int] = []
         for i in reversed(range(self.rank)):
             if self.padding == "same":
@@ -146,14 +151,20 @@ class _Forward(_Conv):
 
 
 class Conv1d(_Forward):
-    """Cross-correlation of (batch, channels, length) with learned windows, drawn from +-1 / sqrt(fan in)."""
+    """Cross-correlation of (batch, channels, length) with learned windows.
+
+    Windows are drawn from +-1 / sqrt(fan in).
+    """
 
     rank = 1
     function = staticmethod(convolution.conv1d)
 
 
 class Conv2d(_Forward):
-    """Cross-correlation of (batch, channels, height, width) with learned windows, drawn from +-1 / sqrt(fan in)."""
+    """Cross-correlation of (batch, channels, height, width) with learned windows.
+
+    Windows are drawn from +-1 / sqrt(fan in).
+    """
 
     rank = 2
     function = staticmethod(convolution.conv2d)
@@ -167,7 +178,7 @@ class Conv3d(_Forward):
 
 
 class _Transpose(_Conv):
-    """The transpose of a convolution: what was one window's result becomes a window."""
+    """The transpose of a convolution: each input element is spread over a window of the result."""
 
     transposed = True
     function: Callable[..., Tensor]
@@ -217,7 +228,7 @@ class _Transpose(_Conv):
         )
 
     def _extra(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
-        """How much each dimension must grow to reach the wanted size."""
+        """The output padding of each dimension for the requested output size."""
         wanted = tuple(output_size)[-self.rank :]
         extra = []
         for i, (n, m) in enumerate(zip(input.shape[-self.rank :], wanted, strict=True)):
@@ -225,7 +236,8 @@ class _Transpose(_Conv):
             least = (n - 1) * self.stride[i] - 2 * int(self.padding[i]) + reach
             if not least <= m < least + self.stride[i]:
                 raise ValueError(
-                    f"{type(self).__name__}: output_size {m} is not among {least} to {least + self.stride[i] - 1}"
+                    f"{type(self).__name__}: output_size {m} is not among {least} to "
+                    f"{least + self.stride[i] - 1}"
                 )
             extra.append(m - least)
         return tuple(extra)

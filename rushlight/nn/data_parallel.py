@@ -8,7 +8,7 @@ from rushlight.nn.module import Module
 
 
 class DataParallel(Module):
-    """A module on all devices of its kind: there is one of each here, so it runs whole on its own.
+    """A module on all devices of its kind: there is one of each kind, so it runs unsplit.
 
     The wrapped module is `.module`, and the names in its state begin with "module.", as in PyTorch.
     """

@@ -1,4 +1,4 @@
-"""Distances and similarities as layers, and the layers of two inputs."""
+"""Distances and similarities as layers, and layers of two inputs."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Bilinear(Module):
 
     def extra_repr(self) -> str:
         return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Dropout of elements, of whole channels, and the one that goes with SELU."""
+"""Dropout of elements, of whole channels, and the variant for SELU."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Embedding(_Table):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Embedding:
-        """A table that is there already; `freeze`: it is not learned further."""
+        """A layer with an existing table; with `freeze` it is not trained."""
         _check_table("Embedding", embeddings)
         rows, width = embeddings.shape
         return cls(rows, width, _weight=embeddings, _freeze=freeze, **options)
@@ -148,7 +148,7 @@ class EmbeddingBag(_Table):
     def from_pretrained(
         cls, embeddings: Tensor, freeze: bool = True, **options: Any
     ) -> EmbeddingBag:
-        """A table that is there already; `freeze`: it is not learned further."""
+        """A layer with an existing table; with `freeze` it is not trained."""
         _check_table("EmbeddingBag", embeddings)
         rows, width = embeddings.shape
         made = cls(rows, width, _weight=embeddings, **options)

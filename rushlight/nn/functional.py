@@ -26,7 +26,7 @@ globals().update(
 _softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].function
 _im2col, _channel_shuffle = REGISTRY["im2col"].function, REGISTRY["channel_shuffle"].function
 
-# Below: functions of which PyTorch's signature says more than the op's.
+# Functions whose PyTorch signature has more than the op's.
 
 
 def _written(kernel: Any, input: Tensor, *numbers: Any) -> Any:
@@ -79,12 +79,15 @@ def log_softmax(
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
+    """Zero each element with probability p and scale the others by 1 / (1 - p).
+
+    Outside of training the input is returned.
+    """
     result = random.dropout(input, p, training)
     return input.copy_(result) if inplace and result is not input else result
 
 
-# ---- names of which the older form says by an underscore or an ending what an argument says ----
+# ---- older names: an underscore or a suffix in place of an argument ----
 
 
 def relu_(input: Tensor) -> Tensor:
@@ -164,11 +167,15 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
 def unfold(
     input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
 ) -> Tensor:
-    """The windows of an image as columns; `Tensor.unfold` is another op, windows of one dimension as a view."""
+    """The windows of an image as columns.
+
+    `Tensor.unfold` is another op: windows of one dimension as a view.
+    """
     return _im2col(input, kernel_size, dilation, padding, stride)
 
 
-# Those that say by name what they were given instead of a tensor; the others are too short for a look, or ops themselves.
+# Wrapped so that an argument that is no tensor is refused by name. Other functions are ops
+# themselves, or too cheap for another check.
 CHECKED = [name for name in globals() if name.endswith("_") and not name.startswith("_")]
 CHECKED += ["native_channel_shuffle", "conv_tbc", "unfold"]
 __all__ = sorted(
@@ -181,5 +188,5 @@ __all__ = sorted(
 
 def __getattr__(
     name: str,
-) -> Any:  # for type checkers, which do not see the names from the registry
+) -> Any:  # for type checkers, which cannot resolve names from the registry
     raise AttributeError(f"rushlight.nn.functional has no {name!r}")

@@ -1,4 +1,4 @@
-"""Normalising layers over groups of channels, over instances, by mean square, and over neighbouring channels."""
+"""Normalisation over groups of channels, instances, mean squares and neighbouring channels."""
 
 from __future__ import annotations
 
@@ -52,11 +52,14 @@ class GroupNorm(Module):
         return group_norm.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class RMSNorm(Module):
-    """The last dimensions divided by the root of their mean square, then scaled."""
+    """The last dimensions divided by their root mean square, then scaled."""
 
     weight: Parameter | None
 
@@ -103,7 +106,10 @@ class LocalResponseNorm(Module):
 
 
 class _InstanceNorm(_NormBase):
-    """Each channel of each instance with mean 0 and variance 1; running statistics and weights only if asked for."""
+    """Each channel of each instance with mean 0 and variance 1.
+
+    Running statistics and weights are kept on request only.
+    """
 
     def __init__(
         self,
@@ -126,7 +132,8 @@ class _InstanceNorm(_NormBase):
         if len(input.shape) not in (rank - 1, rank):
             wanted = f"{rank - 1} or {rank}"
             raise ShapeError(
-                f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
+                f"{type(self).__name__}: input must have {wanted} dimensions, got shape "
+                f"{list(input.shape)}"
             )
         batch = input if len(input.shape) == rank else views.unsqueeze(input, 0)
         y = group_norm.instance_norm(

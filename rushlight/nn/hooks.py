@@ -1,10 +1,11 @@
-"""Calling a module with the functions that watch it.
+"""Module calls with hooks.
 
-Hooks of every module run before those of one. See `nn/modules/module.py` for the functions that register them.
+Hooks of every module run before those of one module. `nn/modules/module.py` has the functions that
+register them.
 
 # Note [Backward hooks]
-A module whose backward pass is watched sees its inputs, and gives its results, through a function that changes nothing:
-what comes back through it is what came through this call, for all inputs, or all results, at once.
+A module with backward hooks takes its inputs and gives its results through an identity function.
+Its backward gets the gradients of this call, of all inputs or all results at once.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from rushlight.tensor import Handle, Tensor
 
 _numbers = itertools.count()
 
-# Hooks of every module, each with what it waits for: "before", "after", "backward", "before backward" ...
+# Hooks of every module with their event: "before", "after", "backward", "before backward" ...
 ON_CALL: dict[int, tuple[str, Any]] = {}
-# ... or with the kind of member that is registered.
+# ... or the kind of member that is registered.
 ON_MEMBER: dict[int, tuple[str, Any]] = {}
 
 
@@ -36,7 +37,7 @@ def _every(kind: str) -> dict[int, Any]:
 
 
 def admitted(module: Any, kind: str, name: str, value: Any) -> Any:
-    """A member as the hooks that wait for its kind leave it."""
+    """A member after the registration hooks of its kind."""
     for waits_for, hook in list(ON_MEMBER.values()):
         if waits_for == kind:
             given = hook(module, name, value)
@@ -94,13 +95,13 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -
         return result if watch is None else watch.results(result)
     except Exception:
         for hook, takes_named, always in left.values():
-            if always:  # the error that is under way is the one to be seen
+            if always:  # the pending error is the one to raise
                 hook(module, args, named, result) if takes_named else hook(module, args, result)
         raise
 
 
 class _Through(Function):
-    """Tensors as they are, of which the gradients, all at once, go through a function."""
+    """Identity on tensors whose gradients, all at once, go through a function."""
 
     @staticmethod
     def forward(
@@ -116,11 +117,12 @@ class _Through(Function):
 
 
 def _replaced(module: Any, given: tuple[Any, ...], changed: Any) -> tuple[Any, ...]:
-    """The gradients a hook gave in place of others."""
+    """The gradients that a hook returned in place of others."""
     parts = changed if isinstance(changed, tuple) else (changed,)
     if len(parts) != len(given):
         raise RushlightError(
-            f"a backward hook of {type(module).__name__} gave {len(parts)} gradients in place of {len(given)}"
+            f"a backward hook of {type(module).__name__} gave {len(parts)} gradients in place of "
+            f"{len(given)}"
         )
     for part, old in zip(parts, given, strict=True):
         if part is not None and old is not None:
@@ -129,18 +131,19 @@ def _replaced(module: Any, given: tuple[Any, ...], changed: Any) -> tuple[Any, .
 
 
 class _Watch:
-    """One call of a module whose backward pass is watched."""
+    """One call of a module with backward hooks."""
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self.out: tuple[Any, ...] | None = None  # gradients of the results, once they are known
+        self.out: tuple[Any, ...] | None = None  # gradients of the results, when known
         self.count = 0  # of positional arguments
-        self.below = False  # whether inputs have gradients, which come later
+        # Whether inputs have gradients, which are computed after those of the results.
+        self.below = False
 
     def _led(
         self, values: Sequence[Any], change: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     ) -> tuple[list[Any], bool]:
-        """Values with their tensors led through `change`, which sees None at the places of the others."""
+        """Values with their tensors passed through `change`, which gets None for all others."""
         at = [
             i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad
         ]
@@ -189,9 +192,8 @@ class _Watch:
 
     def _met_inputs(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
         above, self.out = self.out, None
-        if (
-            above is None
-        ):  # in a second derivative they come to the inputs without passing the results
+        # In a second derivative they reach the inputs without passing the results.
+        if above is None:
             return given
         for hook in [*_every("backward").values(), *self.module._backward_hooks.values()]:
             changed = hook(self.module, given, above)
@@ -201,7 +203,7 @@ class _Watch:
                 isinstance(changed, tuple) and all(part is None for part in changed)
             ):
                 raise RushlightError(
-                    f"a backward hook of {type(self.module).__name__} gave gradients of its inputs, none of which "
-                    f"requires any; give None or a tuple of None"
+                    f"a backward hook of {type(self.module).__name__} gave gradients of its "
+                    "inputs, none of which requires any; give None or a tuple of None"
                 )
         return given

@@ -1,4 +1,7 @@
-"""Filling tensors in place with the usual starting values. Each returns its tensor; nothing is recorded."""
+"""Initial values, written into tensors in place. Each function returns its tensor.
+
+Nothing is recorded.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,10 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """How many inputs reach an output, and how many outputs an input: (out, in, *window) as weights are laid out."""
+    """The number of inputs of an output and of outputs of an input.
+
+    Weights are (out, in, *window).
+    """
     if tensor.ndim < 2:
         raise ShapeError(
             f"init: fans need a weight of at least 2 dimensions, got shape {list(tensor.shape)}"
@@ -111,7 +117,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * window, tensor.shape[0] * window
 
 
-_calculate_fan_in_and_fan_out = fans  # PyTorch's name, which models use although it is private
+_calculate_fan_in_and_fan_out = fans  # a private name of PyTorch that models use
 
 
 def _fan(tensor: Tensor, mode: str) -> int:
@@ -160,7 +166,10 @@ def kaiming_normal_(
 @no_grad()
 @drawing
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """Rows or columns, the fewer of them, orthonormal times gain; later dimensions count as columns."""
+    """Orthonormal rows or columns (the fewer of them) times gain.
+
+    Dimensions after the first are columns.
+    """
     if tensor.ndim < 2:
         raise ShapeError(
             f"orthogonal_: at least 2 dimensions are needed, got shape {list(tensor.shape)}"
@@ -172,7 +181,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
         (rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator
     )
     q, r = decompositions.linalg_qr(drawn.mT if rows < columns else drawn)
-    # With R's diagonal positive every orthogonal matrix is as likely as any other.
+    # With a positive diagonal of R the orthogonal matrix is uniformly distributed.
     q = e.mul(q, e.sign(reshaping.diagonal(r)))
     q = q.mT if rows < columns else q
     return tensor.copy_(e.mul(q, float(gain)).reshape(tensor.shape))
@@ -188,7 +197,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal numbers between a and b: a uniform number taken back through the distribution function."""
+    """Normal numbers between a and b, by the inverse distribution function of uniform numbers."""
     if not std > 0:
         raise ValueError(f"trunc_normal_: std must be positive, got {std!r}")
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
@@ -208,7 +217,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 @no_grad()
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """A convolution's weight that passes each channel on, in each group, as far as there are channels."""
+    """A convolution weight that copies each channel of each group."""
     if tensor.ndim not in (3, 4, 5):
         raise ValueError(
             f"dirac_: a weight of 3, 4 or 5 dimensions is needed, got {tensor._spec!r}"
@@ -230,7 +239,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def sparse_(
     tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
 ) -> Tensor:
-    """Normal numbers, of which a share in each column of a matrix, chosen at random, is zero."""
+    """Normal numbers; a share of each column of a matrix, chosen at random, is zero."""
     if tensor.ndim != 2:
         raise ValueError(f"sparse_: a matrix is needed, got {tensor._spec!r}")
     zeros = math.ceil(sparsity * tensor.shape[0])
@@ -242,7 +251,7 @@ def sparse_(
 
 
 def _older(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The name without the underscore, which PyTorch had first and warns of."""
+    """PyTorch's deprecated name without the underscore."""
 
     def called(*args: Any, **named: Any) -> Any:
         warnings.warn(

@@ -1,7 +1,7 @@
-"""Lazy layers: the sizes of their inputs are read off the first call. See Note [Uninitialised parameters].
+"""Lazy layers: the sizes of their inputs are taken from the first call.
 
-The first call, or a state that is loaded before it, gives the parameters their shapes; the first call also makes the layer an
-ordinary one of the class it stands for.
+The first call, or a state that is loaded before it, sets the shapes of the parameters; the first
+call also changes the layer's class to `cls_to_become`. See Note [Uninitialised parameters].
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from rushlight.tensor import Tensor
 
 
 class LazyModuleMixin:
-    """Beside `Module`, the first of the bases: define `initialize_parameters(*args)`, which is called with the first input."""
+    """The first base beside `Module`: define `initialize_parameters(*args)`.
+
+    It is called with the first input.
+    """
 
     cls_to_become: type[Module] | None = None
 
@@ -41,11 +44,11 @@ class LazyModuleMixin:
         self._initialize_hook = me.register_forward_pre_hook(_infer_parameters, with_kwargs=True)
 
     def initialize_parameters(self, *args: Any, **named: Any) -> None:
-        """Give the parameters their shapes by the first call's arguments."""
+        """Set the shapes of the parameters from the first call's arguments."""
         raise NotImplementedError(f"{type(self).__name__} defines no initialize_parameters")
 
     def has_uninitialized_params(self) -> bool:
-        """Whether a parameter or buffer of its own has no shape yet."""
+        """Whether a parameter or buffer of this module has no shape yet."""
         me: Any = self
         return any(
             is_lazy(value) for kind in (me._parameters, me._buffers) for value in kind.values()
@@ -53,7 +56,7 @@ class LazyModuleMixin:
 
 
 def _take_shapes(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Before a state is loaded: have its shapes."""
+    """Before a state is loaded: take the shapes from it."""
     for members in (module._parameters, module._buffers):
         for name, value in members.items():
             given = state.get(prefix + name)
@@ -63,12 +66,12 @@ def _take_shapes(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> No
 
 
 def _infer_parameters(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Before the first call: shapes, then the class the layer stands for."""
+    """Before the first call: set shapes, then change the class."""
     module.initialize_parameters(*args, **named)
     if module.has_uninitialized_params():
         raise RushlightError(
-            f"{type(module).__name__}: parameters without a shape are left after initialize_parameters; are all lazy "
-            f"modules below called by its forward?"
+            f"{type(module).__name__}: parameters without a shape are left after "
+            "initialize_parameters; are all lazy modules below called by its forward?"
         )
     module._initialize_hook.remove()
     module._load_hook.remove()
@@ -111,14 +114,15 @@ def _materialize(value: Any, shape: tuple[int, ...]) -> None:
 
 
 class _LazyConv(LazyModuleMixin):
-    """What lazy convolutions have in common: in_channels is the input's size before the last `rank`."""
+    """The base of lazy convolutions: in_channels is the input's size before the last `rank`."""
 
     def _begin(self, out_channels: int, bias: bool, device: Any, dtype: DType | None) -> None:
         me: Any = self
         me.out_channels = out_channels
         if out_channels % me.groups:
             raise ValueError(
-                f"{type(self).__name__}: {out_channels} channels do not divide into {me.groups} groups"
+                f"{type(self).__name__}: {out_channels} channels do not divide into {me.groups} "
+                "groups"
             )
         me.weight = UninitializedParameter(device=device, dtype=dtype)
         if bias:
@@ -134,13 +138,14 @@ class _LazyConv(LazyModuleMixin):
         if self.has_uninitialized_params():
             if input.dim() not in (me.rank + 1, me.rank + 2):
                 raise ShapeError(
-                    f"{type(self).__name__}: input must have {me.rank + 1} or {me.rank + 2} dimensions, got shape "
-                    f"{list(input.shape)}"
+                    f"{type(self).__name__}: input must have {me.rank + 1} or {me.rank + 2} "
+                    f"dimensions, got shape {list(input.shape)}"
                 )
             me.in_channels = input.shape[input.dim() - me.rank - 1]
             if me.in_channels % me.groups:
                 raise ValueError(
-                    f"{type(self).__name__}: {me.in_channels} channels do not divide into {me.groups} groups"
+                    f"{type(self).__name__}: {me.in_channels} channels do not divide into "
+                    f"{me.groups} groups"
                 )
             pair = me.in_channels, me.out_channels
             into, each = pair if me.transposed else pair[::-1]
@@ -247,9 +252,8 @@ class _LazyNorm(LazyModuleMixin):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        plain = isinstance(
-            self, (BatchNorm1d, BatchNorm2d, BatchNorm3d)
-        )  # the others have neither unless asked for
+        # Instance norms have neither by default.
+        plain = isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d))
         super().__init__(0, eps, momentum, False, False, device, dtype)
         me: Any = self
         me.affine = plain if affine is None else affine
@@ -271,7 +275,7 @@ class _LazyNorm(LazyModuleMixin):
         me: Any = self
         channels = [v for v in (me.weight, me.running_mean) if v is not None]
         if self.has_uninitialized_params():
-            # One of an instance norm's shapes has no batch before the channels.
+            # An instance norm also accepts a shape without the batch.
             whole = (
                 isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d))
                 or input.dim() == me.dimensions[0]

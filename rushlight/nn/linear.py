@@ -1,4 +1,4 @@
-"""Linear layers, and the layers that only pass on or reshape."""
+"""Linear layers, and layers that only pass on or reshape."""
 
 from __future__ import annotations
 
@@ -51,11 +51,14 @@ class Linear(Module):
         return linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class Identity(Module):
-    """Its input, whatever it was made with."""
+    """Returns its input; any arguments are accepted."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__()
@@ -86,7 +89,8 @@ class Unflatten(Module):
         super().__init__()
         if not isinstance(dim, int) or isinstance(unflattened_size, int):
             raise TypeError(
-                f"Unflatten: a dimension by number and a list of sizes are needed, got {dim!r} and {unflattened_size!r}"
+                f"Unflatten: a dimension by number and a list of sizes are needed, got {dim!r} and "
+                f"{unflattened_size!r}"
             )
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)

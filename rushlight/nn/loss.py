@@ -14,7 +14,10 @@ Flag = bool | None
 
 
 class _Loss(Module):
-    """A loss that is averaged, summed or left as it is; `size_average` and `reduce` are the older way to say so."""
+    """A loss that is averaged, summed or not reduced.
+
+    `size_average` and `reduce` are the older arguments for this.
+    """
 
     reduction: str
 
@@ -132,7 +135,7 @@ class MultiLabelSoftMarginLoss(_WeightedLoss):
 
 
 class CTCLoss(_Loss):
-    """-log of the probability of all ways to write the targets, with blanks and repeats."""
+    """-log of the probability of all alignments of the targets, with blanks and repeats."""
 
     def __init__(
         self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
@@ -155,7 +158,7 @@ class CTCLoss(_Loss):
         )
 
 
-# ---- yes or no ----
+# ---- binary ----
 
 
 class BCELoss(_WeightedLoss):
@@ -217,7 +220,7 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class MSELoss(_Loss):
-    """Squared differences, averaged, summed or as they are."""
+    """Squared differences, averaged, summed or not reduced."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return functional.mse_loss(input, target, reduction=self.reduction)
@@ -231,7 +234,7 @@ class L1Loss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """Half the square of the difference over beta where smaller than beta, else its size less beta / 2."""
+    """d * d / (2 * beta) where |d| is below beta, else |d| - beta / 2, d the difference."""
 
     def __init__(
         self,
@@ -248,7 +251,7 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Half the square of the difference where smaller than delta, else delta times its size less delta / 2."""
+    """d * d / 2 where |d| is below delta, else delta * (|d| - delta / 2), d the difference."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
@@ -259,7 +262,10 @@ class HuberLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """target * (log(target) - input), the input in logarithms, the target too if log_target."""
+    """target * (log(target) - input).
+
+    The input is in logarithms; with `log_target` so is the target.
+    """
 
     def __init__(
         self,
@@ -361,7 +367,7 @@ class MarginRankingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm of the difference."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm distance."""
 
     def __init__(
         self,

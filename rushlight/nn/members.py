@@ -1,9 +1,10 @@
-"""What a module has by name: its parameters, buffers and submodules.
+"""A module's members by name: parameters, buffers and submodules.
 
 # Note [Members]
-1. A member's value is an ordinary attribute, so that reading it costs no Python call; `Module._kinds` says which names
-   are members and of which kind, in the order in which they were registered.
-2. `_parameters`, `_buffers` and `_modules` are views of that, not stores: writing to one writes the attribute.
+1. A member's value is an ordinary attribute, so that reading it costs no Python call;
+   `Module._kinds` maps names of members to their kinds, in the order of registration.
+2. `_parameters`, `_buffers` and `_modules` are views of that, not stores: writing to one writes the
+   attribute.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Members(MutableMapping[str, Any]):
 
 
 def check_name(module: Any, name: str, kind: str) -> None:
-    """Refuse a name under which a member could not be found again."""
+    """Refuse a name under which a member could not be looked up."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a {kind} must be a string, got {type(name).__name__}")
     if not name:

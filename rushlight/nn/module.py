@@ -24,24 +24,22 @@ M = TypeVar("M", bound="Module")
 
 
 class Module:
-    """The base of layers and models: assign parameters and modules as attributes, define `forward`."""
+    """The base of layers: assign parameters and modules as attributes, define `forward`."""
 
     training: bool
     _kinds: dict[str, str]  # see Note [Members]
     _non_persistent_buffers_set: set[str]
-    _forward_pre_hooks: dict[
-        int, tuple[Callable[..., Any], bool]
-    ]  # the hook, and whether it takes keyword arguments
-    _forward_hooks: dict[
-        int, tuple[Callable[..., Any], bool, bool]
-    ]  # and whether it is called after an error too
+    # The hook, and whether it takes keyword arguments.
+    _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
+    # And whether it is called after an error.
+    _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]
     _backward_hooks: dict[int, Callable[..., Any]]
     _backward_pre_hooks: dict[int, Callable[..., Any]]
     _state_hooks: dict[str, dict[int, Callable[..., Any]]]
     _version = 1
-    dump_patches = False  # for programs that set it: sources are not kept
+    dump_patches = False  # for programs that set it; sources are not kept
     call_super_init = (
-        False  # whether classes behind Module in the order of bases are initialised too
+        False  # whether classes after Module in the order of bases are initialised too
     )
 
     if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class Module:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         before = CALLED.get()  # See Note [Places]
-        try:  # Ctrl-C behind the next call must not leave it changed
+        try:  # Ctrl-C after the next call must not leave it changed
             CALLED.set((before, ref(self)))
             own = (
                 self._forward_hooks
@@ -89,7 +87,7 @@ class Module:
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Call `hook(module, args)` before forward; what it returns, if anything, takes the place of args."""
+        """Call `hook(module, args)` before forward; a result that is not None replaces args."""
         return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(
@@ -100,13 +98,19 @@ class Module:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Handle:
-        """Call `hook(module, args, result)` after forward; what it returns, if anything, takes the result's place."""
+        """Call `hook(module, args, result)` after forward.
+
+        a result that is not None replaces it.
+        """
         return add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> Handle:
-        """Call `hook(module, grad_input, grad_output)` when the inputs' gradients are known; it may give others."""
+        """Call `hook(module, grad_input, grad_output)` with the inputs' gradients.
+
+        It may return other gradients.
+        """
         return add_hook(self._backward_hooks, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
@@ -114,7 +118,7 @@ class Module:
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> Handle:
-        """Call `hook(module, grad_output)` when the results' gradients are known; it may give others."""
+        """Call `hook(module, grad_output)` with the results' gradients; it may return others."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
@@ -122,7 +126,7 @@ class Module:
         return add_hook(self._state_hooks.setdefault("read", {}), hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(module, state_dict, prefix, local_metadata)` after the module's part of state_dict is read."""
+        """Call `hook(module, state_dict, prefix, local_metadata)` after state_dict is read."""
 
         def alone(*given: Any) -> None:
             if hook(*given) is not None:
@@ -133,21 +137,28 @@ class Module:
         return self._register_state_dict_hook(alone)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
-        """The same; what this hook gives, if anything, takes the state's place."""
+        """As `register_state_dict_post_hook`; a result that is not None replaces the state."""
         return add_hook(self._state_hooks.setdefault("was read", {}), hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(module, state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
+        """Call a hook before loading.
+
+        The call is `hook(module, state_dict, prefix, metadata, strict, missing, unexpected,
+        errors)`.
+        """
         return add_hook(self._state_hooks.setdefault("load", {}), hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call `hook(module, incompatible_keys)` after loading; it may take keys off the lists."""
+        """Call `hook(module, incompatible_keys)` after loading.
+
+        It may remove keys from the lists.
+        """
         return add_hook(self._state_hooks.setdefault("was loaded", {}), hook)
 
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], with_module: bool = False
     ) -> Handle:
-        """The same by its older name; `hook` gets the module only if `with_module`."""
+        """The older name; `hook` gets the module only with `with_module`."""
         given = hook if with_module else lambda module, *args: hook(*args)
         return self.register_load_state_dict_pre_hook(given)
 
@@ -186,7 +197,8 @@ class Module:
         else:
             wanted = {PARAMETER: "an nn.Parameter", BUFFER: "a tensor", MODULE: "a Module"}[present]
             raise TypeError(
-                f"{type(self).__name__}.{name} is a {present}: assign {wanted} or None, got {type(value).__name__}"
+                f"{type(self).__name__}.{name} is a {present}: assign {wanted} or None, got "
+                f"{type(value).__name__}"
             )
 
     def __delattr__(self, name: str) -> None:
@@ -198,12 +210,16 @@ class Module:
         check_name(self, name, PARAMETER)
         if param is not None and not isinstance(param, Parameter):
             raise TypeError(
-                f"register_parameter: {name!r} must be an nn.Parameter or None, got {type(param).__name__}"
+                f"register_parameter: {name!r} must be an nn.Parameter or None, got "
+                f"{type(param).__name__}"
             )
         self._parameters[name] = param if param is None else admitted(self, PARAMETER, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """A tensor that is part of the state but is not learned; `persistent=False` keeps it out of state_dict."""
+        """Register a tensor that is part of the state but is not learned.
+
+        `persistent=False` keeps it out of state_dict.
+        """
         check_name(self, name, BUFFER)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
@@ -240,7 +256,7 @@ class Module:
         own = self.__dict__
         return [(name, own[name]) for name, k in self._kinds.items() if k == kind]
 
-    # ---- walks ----
+    # ---- iteration ----
 
     def named_modules(
         self, prefix: str = "", remove_duplicate: bool = True
@@ -306,7 +322,7 @@ class Module:
         return self._each_parameter(recurse)
 
     def _each_parameter(self, recurse: bool) -> Iterator[Parameter]:
-        """What `named_parameters` gives, without the names."""
+        """The values of `named_parameters`."""
         seen: set[int] = set()
         stack = [self]
         while stack:
@@ -366,7 +382,7 @@ class Module:
         return self._get_member(target, BUFFER)
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Put a module at a path; `strict`: one must be there already."""
+        """Set the module at a path; with `strict` there must be one already."""
         path, _, name = target.rpartition(".")
         if not name:
             raise ValueError("set_submodule: the path must not be empty")
@@ -381,7 +397,7 @@ class Module:
             )
         setattr(holder, name, module)
 
-    # ---- changes of the whole tree ----
+    # ---- changes of all modules ----
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
         """Call `fn` on every module below and then on this one."""
@@ -415,7 +431,10 @@ class Module:
                     value.grad = value.grad.detach().zero_()
 
     def _apply(self: M, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
-        """Give each parameter and buffer the content `fn` makes of it; the parameters stay the same objects."""
+        """Replace the content of each parameter and buffer by `fn` of it.
+
+        Parameters stay the same objects.
+        """
         for child in self.children() if recurse else ():
             child._apply(fn)
         with no_grad():
@@ -432,11 +451,14 @@ class Module:
         return self
 
     def to(self: M, *args: Any, **named: Any) -> M:
-        """Move to a device, or cast the floating-point and complex parameters and buffers: to(device), to(dtype), to(tensor)."""
+        """Move to a device, or cast floating-point and complex parameters and buffers.
+
+        Calls are to(device), to(dtype), to(device, dtype) and to(tensor).
+        """
         return self._apply(parse_to(*args, **named).convert)
 
     def to_empty(self: M, *, device: Any, recurse: bool = True) -> M:
-        """Parameters and buffers anew on a device, with whatever is in the memory; to be filled before they are read."""
+        """New parameters and buffers on a device, with uninitialised memory."""
         make = partial(like.empty_like, device=device)
         return self._apply(make, recurse)
 
@@ -445,7 +467,7 @@ class Module:
         return self._apply(lambda value: value.to(dst_type))
 
     def share_memory(self: M) -> M:
-        """Move parameters and buffers to memory that other processes see too."""
+        """Move parameters and buffers to memory shared with other processes."""
         return self._apply(lambda value: value.share_memory_())
 
     def _cast_reals(self: M, dtype: DType) -> M:
@@ -472,7 +494,10 @@ class Module:
     # ---- state ----
 
     def get_extra_state(self) -> Any:
-        """What state_dict is to hold beside parameters and buffers: a class that has it defines this and the next."""
+        """The state that state_dict holds beside parameters and buffers.
+
+        A class that has such state defines this and `set_extra_state`.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no extra state")
 
     def set_extra_state(self, state: Any) -> None:
@@ -481,13 +506,16 @@ class Module:
     def state_dict(
         self, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Parameters and persistent buffers by full name; they share the module's memory. See Note [States]."""
+        """Parameters and persistent buffers by full name; they share the module's memory.
+
+        See Note [States].
+        """
         return read_state(self, destination, prefix, keep_vars)
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
-        """Its own part of the state; a class may say it for itself."""
+        """This module's own part of the state; a class may override it."""
         save_own(self, destination, prefix, keep_vars)
 
     def _load_from_state_dict(
@@ -500,7 +528,7 @@ class Module:
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Its own part of a state, into it; a class may say it for itself."""
+        """Load this module's own part of a state; a class may override it."""
         load_own(
             self,
             state_dict,
@@ -515,13 +543,16 @@ class Module:
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> LoadedKeys:
-        """Copy values in by name (`assign`: take the given tensors themselves); strict: names must match exactly."""
+        """Copy values in by name; with `assign`, use the given tensors themselves.
+
+        With `strict` the names must match exactly.
+        """
         return load_state(self, state_dict, strict, assign)
 
     # ---- printing ----
 
     def extra_repr(self) -> str:
-        """What stands between the parentheses before the submodules."""
+        """The text between the parentheses, before the submodules."""
         return ""
 
     def _get_name(self) -> str:

@@ -1,4 +1,4 @@
-"""What `Module.to` was asked for."""
+"""The arguments of `Module.to`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rushlight.tensor import Tensor, device as Device
 
 
 class Wanted(NamedTuple):
-    """A device, a type and a layout, each None where it is to stay."""
+    """A device, a dtype and a memory format, each None where it stays."""
 
     where: Any
     dtype: DType | None
@@ -27,7 +27,8 @@ class Wanted(NamedTuple):
 def _refuse(given: tuple[Any, ...]) -> TypeError:
     kinds = ", ".join(type(part).__name__ for part in given)
     return TypeError(
-        f"Module.to: takes a device and a type, a type, or a tensor, and then non_blocking; got ({kinds})"
+        "Module.to: takes a device and a type, a type, or a tensor, and then non_blocking; got "
+        f"({kinds})"
     )
 
 
@@ -40,7 +41,7 @@ def parse_to(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Wanted:
-    """What the arguments of `Module.to` say; `non_blocking` changes nothing here."""
+    """Parse the arguments of `Module.to`; `non_blocking` has no effect."""
     if copy:
         raise RuntimeError(
             "Module.to: a module is changed in place; copy.deepcopy(module).to(...) makes another"

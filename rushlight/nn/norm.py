@@ -72,7 +72,7 @@ class LayerNorm(Module):
 
 
 class _NormBase(Module):
-    """What norms of channels have: scales and shifts, and statistics that follow the batches'."""
+    """The base of channel norms: scales and shifts, and running statistics."""
 
     weight: Parameter | None
     bias: Parameter | None
@@ -114,13 +114,13 @@ class _NormBase(Module):
             self.register_buffer(name, value)
 
     def _complete_state(self, state: dict[str, Any], prefix: str, version: int | None) -> None:
-        """States of the first version, or of none, need not have the number of batches."""
+        """States of version 1 or none need not have the number of batches."""
         count = self.num_batches_tracked
         if count is not None and (version is None or version < 2):
             state.setdefault(f"{prefix}num_batches_tracked", count.clone())
 
     def reset_running_stats(self) -> None:
-        """The statistics as they were at the start."""
+        """Reset the running statistics to their initial values."""
         if (
             self.running_mean is not None
             and self.running_var is not None
@@ -131,7 +131,7 @@ class _NormBase(Module):
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Weights and statistics as they were at the start."""
+        """Reset weights and running statistics to their initial values."""
         self.reset_running_stats()
         reset_affine(self.weight, self.bias)
 
@@ -143,18 +143,18 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
-    """Each channel (dimension 1) with mean 0 and variance 1 over the batch, then scaled and shifted."""
+    """Each channel (dimension 1) with mean 0 and variance 1 over the batch, then an affine map."""
 
     def forward(self, input: Tensor) -> Tensor:
         if len(input.shape) not in self.dimensions:
             wanted = " or ".join(map(str, self.dimensions))
             raise ShapeError(
-                f"{type(self).__name__}: input must have {wanted} dimensions, got shape {list(input.shape)}"
+                f"{type(self).__name__}: input must have {wanted} dimensions, got shape "
+                f"{list(input.shape)}"
             )
         learns = self.training and self.track_running_stats
-        known = (
-            learns or not self.training
-        )  # else the statistics stay as they are, and are not asked
+        # Else the statistics are neither changed nor read.
+        known = learns or not self.training
         made = softmax.batch_norm(
             input,
             self.running_mean if known else None,
@@ -166,13 +166,15 @@ class _BatchNorm(_NormBase):
             self.eps,
         )
         if learns and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(
-                1
-            )  # when the batch has been seen: it may not fit into memory
+            # After the forward, which may run out of memory.
+            self.num_batches_tracked.add_(1)
         return made
 
     def _share_of_batch(self) -> float:
-        """How far the running statistics move towards this batch's; without momentum they are a plain average."""
+        """The weight of this batch in the running statistics.
+
+        Without momentum they are a plain average.
+        """
         if self.num_batches_tracked is None:
             return 0.0
         return 1 / (float(self.num_batches_tracked) + 1) if self.momentum is None else self.momentum
@@ -197,7 +199,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over all processes; with one process, which is what there is here, over its batch."""
+    """Batch normalisation over all processes; there is one process, so it is over its batch."""
 
     dimensions = (2, 3, 4, 5)
 
@@ -221,7 +223,7 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with every batch norm in it replaced by one of these, which takes over its state."""
+        """The module with its batch norms replaced by this class, with the same state."""
         made: Module = module
         if isinstance(module, _BatchNorm) and not isinstance(module, cls):
             sizes = (

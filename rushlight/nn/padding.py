@@ -24,14 +24,16 @@ class _Pad(Module):
             sides *= 2 * self.rank
         if len(sides) != 2 * self.rank:
             raise ShapeError(
-                f"{type(self).__name__}: padding is one number or {2 * self.rank}, got {list(sides)}"
+                f"{type(self).__name__}: padding is one number or {2 * self.rank}, got "
+                f"{list(sides)}"
             )
         self.padding = sides
 
     def forward(self, input: Tensor) -> Tensor:
         if self.mode == "circular" and input.ndim not in (self.rank + 1, self.rank + 2):
             raise ShapeError(
-                f"{type(self).__name__}: input must have {self.rank + 1} or {self.rank + 2} dimensions, got {input._spec!r}"
+                f"{type(self).__name__}: input must have {self.rank + 1} or {self.rank + 2} "
+                f"dimensions, got {input._spec!r}"
             )
         return padding.pad(input, self.padding, self.mode)
 

@@ -1,10 +1,12 @@
-"""Parameter: the tensor a module learns; Buffer, one that it keeps; and both before their shape is known.
+"""Parameter: a tensor that a module learns; Buffer: one that it keeps.
+
+And both without a shape yet.
 
 # Note [Uninitialised parameters]
-1. Underneath is an empty tensor, which holds type, device and whether gradients are wanted. Whoever asks for `spec` is refused, and
-   every op does: so nothing can be computed with it by mistake, and the hot path has no test for it.
-2. `materialize` gives it memory and makes it what it stands for, a Parameter or a Tensor. The object stays the same, so who
-   knows it, an optimiser or another module, knows it still.
+1. Underneath is an empty tensor with the dtype, device and `requires_grad`. Reading `_spec`, which
+   every op does, raises: so nothing can be computed with it, and the hot path has no test for it.
+2. `materialize` gives it memory and makes it a Parameter or a Tensor. The object stays the same, so
+   optimisers and modules that hold it stay valid.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ __all__ = [
 
 
 class Parameter(Tensor):
-    """A leaf that a module lists among its parameters. It shares the memory of the tensor it is made of."""
+    """A leaf that a module lists among its parameters.
+
+    It shares the memory of the tensor it is made of.
+    """
 
     __slots__ = ()
 
@@ -41,7 +46,8 @@ class Parameter(Tensor):
         source = creation.empty(0) if data is None else data
         if not isinstance(source, Tensor):
             raise TypeError(
-                f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in rushlight.tensor(...)"
+                f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in "
+                "rushlight.tensor(...)"
             )
         made = object.__new__(cls)
         made._spec, made._memory, made._offset = source._spec, source._memory, source._offset
@@ -75,7 +81,10 @@ class Parameter(Tensor):
 
 
 def replace_content(target: Tensor, source: Tensor) -> None:
-    """Give a leaf the bytes, type and device of another tensor; the handle stays, so an optimiser still knows it."""
+    """Give a leaf the memory, dtype and device of another tensor.
+
+    The object stays, so that optimisers still hold it.
+    """
     target._spec, target._memory, target._offset, target._base = (
         source._spec,
         source._memory,
@@ -89,7 +98,7 @@ def replace_content(target: Tensor, source: Tensor) -> None:
 
 
 class Buffer(Tensor):
-    """A tensor that a module, where it is assigned, keeps as part of its state without learning it."""
+    """A tensor that a module keeps, when it is assigned, as state that is not learned."""
 
     __slots__ = ("persistent",)
 
@@ -131,7 +140,7 @@ class UninitializedError(RushlightError, ValueError):
 
 
 class UninitializedTensorMixin:
-    """What is refused and what is known before there is a shape."""
+    """Attributes that are known, and refusals, before there is a shape."""
 
     __slots__ = ()
 
@@ -140,8 +149,9 @@ class UninitializedTensorMixin:
     @property
     def _spec(self) -> Any:
         raise UninitializedError(
-            f"{type(self).__name__}: a parameter or buffer of a lazy module is used before it has a shape; call the module "
-            f"once with a batch, which shows it the sizes, or materialize(shape) it"
+            f"{type(self).__name__}: a parameter or buffer of a lazy module is used before it has "
+            "a shape; call the module once with a batch, which shows it the sizes, or "
+            "materialize(shape) it"
         )
 
     @_spec.setter
@@ -151,8 +161,9 @@ class UninitializedTensorMixin:
     @property
     def shape(self) -> Any:
         raise UninitializedError(
-            "shape: a parameter or buffer of a lazy module has none before the module's first call; in load_state_dict it "
-            "means that the state was saved before that and the module is past it"
+            "shape: a parameter or buffer of a lazy module has none before the module's first "
+            "call; in load_state_dict it means that the state was saved before that and the module "
+            "is past it"
         )
 
     @property
@@ -174,7 +185,7 @@ class UninitializedTensorMixin:
         return type(self)(_like=self.detach().to(*args, **named), _like_of=self)  # type: ignore[call-arg]
 
     def materialize(self, shape: Any, device: Any = None, dtype: DType | None = None) -> None:
-        """Have a shape, and memory whose content is not set."""
+        """Set a shape, with uninitialised memory."""
         me: Any = self
         size = (shape,) if isinstance(shape, int) else tuple(shape)
         made = creation.empty(
@@ -248,5 +259,5 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
 
 
 def is_lazy(value: Any) -> bool:
-    """Whether it is a parameter or buffer without a shape yet."""
+    """Whether this is a parameter or buffer without a shape yet."""
     return isinstance(value, UninitializedTensorMixin)

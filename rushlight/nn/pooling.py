@@ -14,7 +14,7 @@ from rushlight.tensor import Tensor
 
 
 class _MaxPool(Module):
-    """The largest element of each window; the windows touch unless a stride is given."""
+    """The largest element of each window; the stride defaults to the window's size."""
 
     function: Callable[..., Any]
 
@@ -49,8 +49,8 @@ class _MaxPool(Module):
 
     def extra_repr(self) -> str:
         return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
-            f"ceil_mode={self.ceil_mode}"
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
         )
 
 
@@ -73,7 +73,7 @@ class MaxPool3d(_MaxPool):
 
 
 class AvgPool1d(Module):
-    """The mean of each window of a length; the windows touch unless a stride is given."""
+    """The mean of each window of a length; the stride defaults to the window's size."""
 
     def __init__(
         self,
@@ -126,13 +126,16 @@ class _AvgPool(AvgPool1d):
 
 
 class AvgPool2d(_AvgPool):
-    """The mean of each window of height and width; the windows touch unless a stride is given."""
+    """The mean of each window of height and width; the stride defaults to the window's size."""
 
     function = staticmethod(pooling.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
-    """The mean of each window of depth, height and width; the windows touch unless a stride is given."""
+    """The mean of each window of depth, height and width.
+
+    The stride defaults to the window's size.
+    """
 
     function = staticmethod(pooling.avg_pool3d)
 
@@ -185,7 +188,7 @@ class LPPool3d(_LPPool):
 
 
 class _Adaptive(Module):
-    """As many windows as the wanted size says."""
+    """The base of pooling to a given output size."""
 
     function: Callable[..., Any]
 
@@ -202,19 +205,19 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """Means of as many windows of a length as are asked for."""
+    """Means of windows of a length; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """Means of as many windows of height and width as are asked for."""
+    """Means of windows of height and width; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """Means of as many windows of depth, height and width as are asked for."""
+    """Means of windows of depth, height and width; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_avg_pool3d)
 
@@ -230,25 +233,25 @@ class _AdaptiveMax(_Adaptive):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
-    """The largest of as many windows of a length as are asked for."""
+    """The largest of windows of a length; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
-    """The largest of as many windows of height and width as are asked for."""
+    """The largest of windows of height and width; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
-    """The largest of as many windows of depth, height and width as are asked for."""
+    """The largest of windows of depth, height and width; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_max_pool3d)
 
 
 class _FractionalMaxPool(Module):
-    """The largest element of windows whose steps are random: as many as asked for, to the edge."""
+    """The largest element of windows at random steps; the number of windows is given."""
 
     function: str
 
@@ -288,7 +291,7 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 
 
 class _MaxUnpool(Module):
-    """Elements put back where max pooling found them, zeros elsewhere."""
+    """Elements written to the positions where max pooling found them, zeros elsewhere."""
 
     function: str
 

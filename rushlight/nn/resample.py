@@ -58,7 +58,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """An image in another size by two neighbours along each dimension, the corners aligned."""
+    """An image in another size by linear interpolation, the corners aligned."""
 
     def __init__(self, size: Size = None, scale_factor: Scale = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)
@@ -93,7 +93,7 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels dealt out anew between groups."""
+    """Channels rearranged across groups."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -126,11 +126,14 @@ class Unfold(Module):
         )
 
     def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+        return (
+            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
+            f"stride={self.stride}"
+        )
 
 
 class Fold(Unfold):
-    """Columns added back into an image where they came from."""
+    """Columns added into an image at the positions of their windows."""
 
     def __init__(
         self,

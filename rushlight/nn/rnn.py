@@ -1,4 +1,4 @@
-"""Recurrent networks over whole sequences: RNN, LSTM, GRU, in layers, forwards and both ways."""
+"""Recurrent networks over whole sequences: RNN, LSTM, GRU, in layers, in one direction or two."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 class RNNBase(Module):
-    """What the recurrent layers share: weights by layer and direction, layers over sequences, packed or not."""
+    """The base of recurrent layers: weights by layer and direction, sequences packed or not."""
 
     mode: str
 
@@ -47,7 +47,8 @@ class RNNBase(Module):
             raise ValueError(f"{name}: dropout must lie between 0 and 1, got {dropout}")
         if hidden_size <= 0 or num_layers <= 0:
             raise ValueError(
-                f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and {num_layers}"
+                f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and "
+                f"{num_layers}"
             )
         if not 0 <= proj_size < hidden_size or (proj_size and mode != "LSTM"):
             raise ValueError(
@@ -109,7 +110,7 @@ class RNNBase(Module):
             init.uniform_(weight, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing: weights need not lie together here."""
+        """Has no effect: weights need not be contiguous here."""
 
     # ---- states ----
 
@@ -126,7 +127,7 @@ class RNNBase(Module):
     def _given(
         self, hx: Any, rows: Tensor, batch: int, order: Tensor | None, alone: bool
     ) -> tuple[Tensor, ...]:
-        """The starting states, in the order of the packed sequences."""
+        """The initial states, in the order of the packed sequences."""
         wanted = self._start(rows, batch)
         if hx is None:
             return wanted
@@ -136,12 +137,12 @@ class RNNBase(Module):
         for v, want in zip(given, wanted, strict=True):
             if v.shape != want.shape:
                 raise ShapeError(
-                    f"{type(self).__name__}: the state must have the shape {list(want.shape)} (layers, batch, width), "
-                    f"got {v._spec!r}"
+                    f"{type(self).__name__}: the state must have the shape {list(want.shape)} "
+                    f"(layers, batch, width), got {v._spec!r}"
                 )
         return given if order is None else tuple(v.index_select(1, order) for v in given)
 
-    # ---- the run ----
+    # ---- forward ----
 
     def _run(
         self, rows: Any, counts: list[int], states: tuple[Tensor, ...]
@@ -169,14 +170,15 @@ class RNNBase(Module):
         alone = input.ndim == 2
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ShapeError(
-                f"{type(self).__name__}: input must be (time, batch, {self.input_size}), batch first if so made, or "
-                f"(time, {self.input_size}), got {input._spec!r}"
+                f"{type(self).__name__}: input must be (time, batch, {self.input_size}), batch "
+                f"first if so made, or (time, {self.input_size}), got {input._spec!r}"
             )
         x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
         steps, batch, width = x.shape
         if not steps:
             raise ShapeError(
-                f"{type(self).__name__}: a sequence must have at least one step, got {input._spec!r}"
+                f"{type(self).__name__}: a sequence must have at least one step, got "
+                f"{input._spec!r}"
             )
         states = self._given(hx, x, batch, None, alone)
         out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
@@ -191,7 +193,8 @@ class RNNBase(Module):
         counts = [int(n) for n in packed.batch_sizes.tolist()]
         if packed.data.shape[-1] != self.input_size:
             raise ShapeError(
-                f"{type(self).__name__}: rows of {self.input_size} are needed, got {packed.data._spec!r}"
+                f"{type(self).__name__}: rows of {self.input_size} are needed, got "
+                f"{packed.data._spec!r}"
             )
         states = self._given(hx, packed.data, counts[0], packed.sorted_indices, False)
         out, finals = self._run(packed.data, counts, states)
@@ -252,7 +255,7 @@ class RNN(RNNBase):
 
 
 class LSTM(RNNBase):
-    """Long short-term memory: a memory c that gates keep, add to and show as h."""
+    """Long short-term memory: a memory c with gates, and h, its gated output."""
 
     def __init__(
         self,
@@ -347,7 +350,8 @@ class RNNCellBase(Module):
     def _state(self, input: Tensor, hx: Tensor | None) -> Tensor:
         if input.ndim not in (1, 2):
             raise ShapeError(
-                f"{type(self).__name__}: input must be (batch, width) or (width,), got {input._spec!r}"
+                f"{type(self).__name__}: input must be (batch, width) or (width,), got "
+                f"{input._spec!r}"
             )
         if hx is not None:
             return hx

@@ -1,4 +1,4 @@
-"""How modules print: as PyTorch prints them."""
+"""Printing of modules, as PyTorch prints them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show_module(module: Any) -> str:
 
 
 def show_list(module: Any) -> str:
-    """Equal neighbours as one line: (0-3): 4 x Block(...)."""
+    """Merge equal neighbours into one line: (0-3): 4 x Block(...)."""
     texts = [repr(child) for child in module]
     below = []
     start = 0

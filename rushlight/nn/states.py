@@ -1,13 +1,15 @@
-"""A module's state by name: reading it out and loading it again.
+"""Reading and loading a module's state by name.
 
 # Note [States]
-1. The state is an OrderedDict of tensors; its `_metadata` says of each module, by path, which version of its class wrote it.
-2. A class may say for itself what is read (`_save_to_state_dict`) and how it is loaded (`_load_from_state_dict`); children
-   are asked for theirs, so that one may override `state_dict` as a whole too.
-3. A load that fails changes nothing. All values are looked at, moved to their devices and cast first, then stored at once. Where
-   code of the user's has a part in it (a class that loads for itself, extra state, hooks that run afterwards), the old
-   values are copied first, and put back after an error. A class that loads for itself does so as its turn comes: what it
-   changes in the state, its children are to see.
+1. The state is an OrderedDict of tensors; its `_metadata` has, by path, the version of each
+   module's class.
+2. A class may override how its part is read (`_save_to_state_dict`) and loaded
+   (`_load_from_state_dict`). `state_dict` is called on each child, so that a class may override it
+   as a whole.
+3. A load that fails changes nothing. All values are checked, moved to their devices and cast first,
+   then stored. Where user code takes part (a class that loads for itself, extra state, hooks after
+   loading), the old values are copied first, and restored after an error. A class that loads for
+   itself is called in its turn: its children see its changes to the state.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from rushlight.tensor import Tensor
 
 
 class LoadedKeys(NamedTuple):
-    """What a load that was not strict left out: names without a value, values without a name."""
+    """Names that a load with strict=False left out: missing and unexpected ones."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -34,7 +36,10 @@ class LoadedKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return (
+            f"_IncompatibleKeys(missing_keys={self.missing_keys}, "
+            f"unexpected_keys={self.unexpected_keys})"
+        )
 
 
 EXTRA = "_extra_state"
@@ -49,7 +54,7 @@ def own_members(module: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _defines(module: Any, name: str) -> bool:
-    """Whether its class says it in place of Module's."""
+    """Whether its class overrides the method of Module."""
     return any(
         name in kind.__dict__
         for kind in type(module).__mro__
@@ -61,7 +66,7 @@ def _children(module: Any) -> list[tuple[str, Any]]:
     return [(name, child) for name, child in module._members(MODULE) if child is not None]
 
 
-# ---- out ----
+# ---- reading ----
 
 
 def _empty_state() -> Any:
@@ -96,7 +101,7 @@ def save_own(module: Any, state: dict[str, Any], prefix: str, keep_vars: bool) -
         state[f"{prefix}{EXTRA}"] = module.get_extra_state()
 
 
-# ---- in ----
+# ---- loading ----
 
 
 class Load:
@@ -108,7 +113,8 @@ class Load:
         self.missing: list[str] = []
         self.unexpected: list[str] = []
         self.problems: list[str] = []
-        self.later: list[tuple[Any, ...]] = []  # what to store and to tell when all is known to fit
+        # Values to store, and errors to raise, when all are checked.
+        self.later: list[tuple[Any, ...]] = []
 
     def noted_of(self, prefix: str) -> dict[str, Any]:
         noted = dict(self.metadata.get(prefix[:-1], {}))
@@ -117,7 +123,7 @@ class Load:
         return noted
 
     def check(self, module: Any, state: dict[str, Any], prefix: str) -> None:
-        """Look at the state for a module and all below it, without changing anything."""
+        """Check the state for a module and all below it, without changing anything."""
         found = _own_part(module, state, prefix, self.noted_of(prefix), self)
         self.later.append(("own", module, found))
         for name, child in _children(module):
@@ -125,7 +131,7 @@ class Load:
         self.later.append(("hooks", module))
 
     def finish(self) -> None:
-        """Store everything: the values, then what has code of the user's."""
+        """Store everything: the values, then the parts with user code."""
         owns = [(step[1], step[2]) for step in self.later if step[0] == "own"]
         store_values(owns, self.assign)
         for module, found in owns:
@@ -137,7 +143,7 @@ class Load:
                 self.tell(step[1])
 
     def load(self, module: Any, state: dict[str, Any], prefix: str) -> None:
-        """Load as each module's turn comes: see Note [States] 3."""
+        """Load each module in its turn: see Note [States] 3."""
         noted = self.noted_of(prefix)
         module._load_from_state_dict(
             state, prefix, noted, True, self.missing, self.unexpected, self.problems
@@ -150,12 +156,13 @@ class Load:
         for hook in list(module._state_hooks.get("was loaded", {}).values()):
             if hook(module, LoadedKeys(self.missing, self.unexpected)) is not None:
                 raise AssertionError(
-                    "a hook after load_state_dict gives nothing: it may change the lists of keys in place"
+                    "a hook after load_state_dict gives nothing: it may change the lists of keys "
+                    "in place"
                 )
 
 
 def _below(state: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """A child's part of a state; what its hooks change in it, others do not see."""
+    """A child's part of a state; changes by its hooks are not visible to others."""
     return OrderedDict((key, value) for key, value in state.items() if key.startswith(prefix))
 
 
@@ -179,7 +186,7 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
             load.load(module, state, "")
         else:
             load.check(module, state, "")
-            # Nothing is stored of a state that does not fit, unless a hook may yet say that it does.
+            # Nothing of a state that does not fit is stored, unless a hook may still accept it.
             if not load.problems and (
                 hooked or not strict or not (load.missing or load.unexpected)
             ):
@@ -211,7 +218,7 @@ def _raise_problems(module: Any, load: Load, strict: bool) -> None:
 
 
 class _Before:
-    """The values of modules and their extra states, to be put back."""
+    """The values of modules and their extra states, for restoring."""
 
     def __init__(self, modules: list[Any]) -> None:
         self.members = [
@@ -240,13 +247,13 @@ class _Before:
             module.set_extra_state(state)
 
 
-Found = list[tuple[str, Any, Any]]  # a member's name, itself and the value for it
+Found = list[tuple[str, Any, Any]]  # a member's name, the member and its new value
 
 
 def _own_part(
     module: Any, state: dict[str, Any], prefix: str, noted: dict[str, Any], load: Any
 ) -> Found:
-    """What a state has for a module's own members, with what is wrong noted in `load`."""
+    """A state's values for a module's own members; errors are noted in `load`."""
     if hasattr(module, "_complete_state"):
         module._complete_state(state, prefix, noted.get("version"))
     for hook in list(module._state_hooks.get("load", {}).values()):
@@ -290,7 +297,7 @@ def load_own(
     unexpected: list[str],
     problems: list[str],
 ) -> None:
-    """A module's own part of a state, into it."""
+    """Load a module's own part of a state."""
     load = Load({}, bool(noted.get("assign_to_params_buffers", False)))
     load.missing, load.unexpected, load.problems = (
         ([], [], problems) if not strict else (missing, unexpected, problems)
@@ -303,7 +310,7 @@ def load_own(
 
 
 def _was_one(value: Any, given: Any) -> bool:
-    """Very old states have one-element lists where numbers are."""
+    """Very old states have one-element lists in place of numbers."""
     return (
         not is_lazy(value) and not is_lazy(given) and value.ndim == 0 and tuple(given.shape) == (1,)
     )
@@ -320,7 +327,7 @@ def _misfit(name: str, value: Any, given: Any) -> str | None:
 
 
 def store_values(owns: list[tuple[Any, Found]], assign: bool) -> None:
-    """Store what was found for each of some modules: all of it, or nothing where something fails."""
+    """Store the values found for each of some modules: all, or none where one fails."""
     writes: list[Write] = []
     acts: list[tuple[Any, ...]] = []
     with no_grad():
@@ -340,7 +347,7 @@ def store_values(owns: list[tuple[Any, Found]], assign: bool) -> None:
 
 
 def _assignment(module: Any, name: str, value: Tensor, given: Tensor) -> list[tuple[Any, ...]]:
-    """The calls that put a given tensor in a member's place."""
+    """The calls that replace a member by a given tensor."""
     if not isinstance(value, Parameter):
         return [(setattr, module, name, given)]
     if isinstance(given, Parameter):

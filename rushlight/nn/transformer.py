@@ -1,4 +1,4 @@
-"""The transformer of Vaswani et al., Attention is all you need (2017): encoder, decoder and both together."""
+"""The transformer of Vaswani et al., Attention is all you need (2017): encoder and decoder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _copies(layer: Module, count: int) -> ModuleList:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: the step through self-attention and the one through two linear layers."""
+    """The base of encoder and decoder layers: self-attention and two linear layers."""
 
     self_attn: MultiheadAttention
     linear1: Linear
@@ -70,7 +70,10 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention, then two linear layers, each with a residual and a norm (before it with `norm_first`)."""
+    """Self-attention, then two linear layers, each with a residual and a norm.
+
+    The norm comes first with `norm_first`.
+    """
 
     def __init__(
         self,
@@ -195,7 +198,7 @@ class TransformerDecoderLayer(_Layer):
 
 
 class TransformerEncoder(Module):
-    """A stack of encoder layers, which are copies of one."""
+    """A stack of copies of one encoder layer."""
 
     def __init__(
         self,
@@ -229,7 +232,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """A stack of decoder layers, which are copies of one."""
+    """A stack of copies of one decoder layer."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
@@ -333,7 +336,8 @@ class Transformer(Module):
             )
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError(
-                f"Transformer: src {src._spec!r} and tgt {tgt._spec!r} must end in d_model {self.d_model}"
+                f"Transformer: src {src._spec!r} and tgt {tgt._spec!r} must end in d_model "
+                f"{self.d_model}"
             )
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         result: Tensor = self.decoder(
@@ -352,6 +356,6 @@ class Transformer(Module):
     def generate_square_subsequent_mask(
         sz: int, device: Any = None, dtype: DType | None = None
     ) -> Tensor:
-        """-inf above the diagonal, 0 elsewhere: a row sees no key after it."""
+        """-inf above the diagonal, 0 elsewhere: a row attends to no key after it."""
         result: Tensor = creation.full((sz, sz), -math.inf, device=device, dtype=dtype).triu(1)
         return result

@@ -13,10 +13,11 @@ from rushlight.tensor import Tensor
 
 
 class Adam(FusedOptimizer):
-    """p <- p - lr * m / (sqrt(v) + eps), m and v the running means of g and g * g, corrected for their start at 0.
+    """p <- p - lr * m / (sqrt(v) + eps), m and v the bias-corrected running means of g and g * g.
 
-    `weight_decay` adds to the gradient, or scales the parameter where `decoupled_weight_decay`; `amsgrad` divides by the largest v
-    so far. `foreach` and `fused` ask for what is done anyway: every step is one fused kernel per parameter.
+    `weight_decay` adds to the gradient, or scales the parameter where `decoupled_weight_decay`;
+    `amsgrad` divides by the largest v so far. `foreach` and `fused` have no effect: every step is
+    one fused kernel per parameter.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ def adam_numbers(group: Group, state: State) -> Numbers:
 
 
 class AdamW(Adam):
-    """Adam whose weight decay scales the parameter, p <- p * (1 - lr * weight_decay), and does not enter the means."""
+    """Adam with decoupled weight decay: p <- p * (1 - lr * weight_decay) before the step."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Optimisers that divide by the size of past gradients: Adadelta, Adagrad, RMSprop, Adamax, NAdam, RAdam.
+"""Optimisers that divide by the size of past gradients.
 
-`foreach` and `fused` ask for what is done anyway: every step is one fused kernel per
-parameter.
+They are Adadelta, Adagrad, RMSprop, Adamax, NAdam and RAdam. `foreach` and `fused` have no effect:
+every step is one fused kernel per parameter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rushlight.tensor import Tensor
 
 
 class Adadelta(FusedOptimizer):
-    """p <- p - lr * d, d the gradient times the root mean square of past steps over that of past gradients."""
+    """p <- p - lr * d, d the gradient times the RMS of past steps over that of past gradients."""
 
     def __init__(
         self,
@@ -133,7 +133,10 @@ class Adagrad(FusedOptimizer):
 
 
 class RMSprop(FusedOptimizer):
-    """p <- p - lr * g / (sqrt(v) + eps), v the running mean of g * g, less that of g squared where `centered`."""
+    """p <- p - lr * g / (sqrt(v) + eps), v the running mean of g * g.
+
+    With `centered`, v is less the square of the running mean of g.
+    """
 
     def __init__(
         self,
@@ -200,7 +203,7 @@ class RMSprop(FusedOptimizer):
 
 
 class Adamax(FusedOptimizer):
-    """p <- p - lr * m / u, m the running mean of g, corrected for its start at 0, and u its fading largest size."""
+    """p <- p - lr * m / u, m the bias-corrected running mean of g, u a decaying maximum of |g|."""
 
     def __init__(
         self,
@@ -258,7 +261,7 @@ class _OfMoments(FusedOptimizer):
 
 
 class NAdam(_OfMoments):
-    """Adam whose step looks ahead: Nesterov's momentum, growing with `momentum_decay`."""
+    """Adam with Nesterov's momentum, which grows with `momentum_decay`."""
 
     by_step = False
 
@@ -328,7 +331,7 @@ class NAdam(_OfMoments):
 
 
 class RAdam(_OfMoments):
-    """Adam that leaves the variance out until enough steps tell it, and corrects for what is unsure after that."""
+    """Adam that ignores the variance for the first steps and rectifies it after that."""
 
     def __init__(
         self,
@@ -363,7 +366,7 @@ class RAdam(_OfMoments):
         )
 
     def _sure(self, group: Group, state: State) -> tuple[float, float]:
-        """How many steps' worth of variance there can be, and is."""
+        """The largest and the present length of the approximated moving average of the variance."""
         keep, step = group["betas"][1], state["step"]
         most = 2 / (1 - keep) - 1
         return most, most - 2 * step * keep**step / (1 - keep**step)

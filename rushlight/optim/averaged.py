@@ -1,4 +1,4 @@
-"""ASGD, whose parameters have a mean, and Rprop, which looks at signs alone."""
+"""ASGD, which averages its parameters, and Rprop, which uses the signs of gradients alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from rushlight.tensor import Tensor
 
 
 class ASGD(FusedOptimizer):
-    """Stochastic gradient descent with fading steps; `state[p]["ax"]` is the mean of p since step `t0`."""
+    """Stochastic gradient descent with decaying steps.
+
+    `state[p]["ax"]` is the mean of p since `t0`.
+    """
 
     by_step = False
 
@@ -59,7 +62,7 @@ class ASGD(FusedOptimizer):
 
 
 class Rprop(FusedOptimizer):
-    """Each element has a step size of its own, which grows while its gradient keeps its sign and shrinks when it turns."""
+    """Each element has a step size: it grows while the gradient keeps its sign, else shrinks."""
 
     def __init__(
         self,

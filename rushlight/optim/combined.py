@@ -1,4 +1,7 @@
-"""Schedules of schedules, and the one that follows a measurement: SequentialLR, ChainedScheduler, ReduceLROnPlateau."""
+"""Schedules of schedules, and a schedule by a metric.
+
+They are SequentialLR, ChainedScheduler and ReduceLROnPlateau.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ def _check(name: str, optimizer: Optimizer, schedulers: Sequence[Any]) -> None:
     for i, scheduler in enumerate(schedulers):
         if not hasattr(scheduler, "optimizer"):
             raise TypeError(
-                f"{name}: number {i}, {type(scheduler).__name__}, is no scheduler: it has no optimizer"
+                f"{name}: number {i}, {type(scheduler).__name__}, is no scheduler: it has no "
+                "optimizer"
             )
         if isinstance(scheduler, ReduceLROnPlateau):
             raise ValueError(
-                f"{name}: number {i}, ReduceLROnPlateau, steps by a measurement and cannot be one of them"
+                f"{name}: number {i}, ReduceLROnPlateau, steps by a measurement and cannot be one "
+                "of them"
             )
         if scheduler.optimizer is not optimizer:
             raise ValueError(
@@ -49,7 +54,7 @@ class _Several(LRScheduler):
 
 
 def _undo(scheduler: Any) -> None:
-    """Take back the step that making a schedule made."""
+    """Undo the step that the constructor of a schedule made."""
     for inner in getattr(scheduler, "_schedulers", ()):
         _undo(inner)
     if not hasattr(scheduler, "_schedulers"):
@@ -69,7 +74,8 @@ class SequentialLR(_Several):
         _check("SequentialLR", optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
-                f"SequentialLR: {len(schedulers)} schedulers change at {len(schedulers) - 1} milestones, got {milestones}"
+                f"SequentialLR: {len(schedulers)} schedulers change at {len(schedulers) - 1} "
+                f"milestones, got {milestones}"
             )
         self._schedulers = schedulers
         self._milestones = milestones
@@ -95,7 +101,7 @@ class SequentialLR(_Several):
 
 
 class ChainedScheduler(_Several):
-    """Several schedules at once: each changes the rate that the one before left."""
+    """Several schedules at once: each changes the rate that the one before set."""
 
     def __init__(self, schedulers: Sequence[Any], optimizer: Optimizer | None = None) -> None:
         listed = list(schedulers)
@@ -113,7 +119,7 @@ class ChainedScheduler(_Several):
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """The rate times `factor` when a measurement has not become better for `patience` epochs."""
+    """The rate times `factor` when a metric has not improved for `patience` epochs."""
 
     def __init__(
         self,
@@ -135,8 +141,8 @@ class ReduceLROnPlateau(LRScheduler):
             )
         if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ValueError(
-                f"ReduceLROnPlateau: mode is 'min' or 'max' and threshold_mode 'rel' or 'abs', got {mode!r} and "
-                f"{threshold_mode!r}"
+                "ReduceLROnPlateau: mode is 'min' or 'max' and threshold_mode 'rel' or 'abs', got "
+                f"{mode!r} and {threshold_mode!r}"
             )
         self.optimizer = optimizer
         count = len(optimizer.param_groups)
@@ -170,7 +176,7 @@ class ReduceLROnPlateau(LRScheduler):
         return a < bound if self.mode == "min" else a > bound
 
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:
-        """After an epoch, with what was measured: a number or a tensor of one element."""
+        """After an epoch, with the metric: a number or a tensor of one element."""
         current = float(metrics.detach() if isinstance(metrics, Tensor) else metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):

@@ -1,4 +1,4 @@
-"""Learning rates, and momentum with them, that go up and down: CyclicLR, OneCycleLR."""
+"""Learning rates, with momentum, that rise and fall: CyclicLR, OneCycleLR."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _set_momentum(group: Group, momentum: float, betas: bool) -> None:
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule that may move the momentum too."""
+    """A schedule that may change the momentum too."""
 
     cycle_momentum: bool
     use_beta1: bool
@@ -62,10 +62,10 @@ class _WithMomentum(LRScheduler):
 
 
 class CyclicLR(_WithMomentum):
-    """From `base_lr` up to `max_lr` and down again, over and over; the momentum goes the other way.
+    """From `base_lr` up to `max_lr` and down again, repeatedly; the momentum goes the other way.
 
-    The height of the cycles stays ("triangular"), halves ("triangular2"), shrinks with each step ("exp_range"), or is
-    what `scale_fn` says of the number of the cycle or of the step.
+    The height of the cycles stays ("triangular"), halves ("triangular2"), decays with each step
+    ("exp_range"), or is `scale_fn` of the number of the cycle or of the step.
     """
 
     def __init__(
@@ -147,12 +147,16 @@ def _line(start: float, end: float, share: float) -> float:
     return (end - start) * share + start
 
 
-# A phase of one cycle: its last step, and between which of a group's numbers rate and momentum go.
+# A phase of one cycle: its last step, and the names of a group's start and end values of rate and
+# momentum.
 Phase = tuple[float, str, str, str, str]
 
 
 class OneCycleLR(_WithMomentum):
-    """Up to `max_lr` in a share of all steps, then down far below the start; the momentum goes the other way."""
+    """Up to `max_lr` in a share of all steps, then down far below the start.
+
+    The momentum goes the other way.
+    """
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""Optimisers of whole matrices: Adafactor, which keeps squares by rows and columns, and Muon, whose steps are orthogonal.
+"""Optimisers of whole matrices: Adafactor and Muon.
 
-A step reads sums over the parameter, so it is made of ops and not one kernel.
+Adafactor keeps squares by row and column; Muon's steps are orthogonal. A step reads sums over the
+parameter, so it is made of several ops, not one kernel.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from rushlight.tensor import Tensor
 
 
 class Adafactor(Optimizer):
-    """Steps in the parameter's own size: the gradient over the root of its mean squares, which a matrix has by row and column only.
+    """Steps relative to the parameter's size: the gradient over its root mean squares.
 
-    `eps` is (what mean squares are at least, by default the type's epsilon; what the parameter's size is at least), `d` the
-    largest root mean square of a step, before the rate.
+    A matrix keeps the mean squares by row and column only. `eps` is (the least mean square, by
+    default the dtype's epsilon; the least size of the parameter), `d` the largest root mean square
+    of a step, before the rate.
     """
 
     def __init__(
@@ -113,7 +115,10 @@ _ADJUSTMENTS = {
 
 
 class Muon(Optimizer):
-    """Momentum made orthogonal: each step of a matrix has singular values near 1, by Newton and Schulz's iteration in bfloat16."""
+    """Orthogonalised momentum: each step of a matrix has singular values near 1.
+
+    Newton and Schulz's iteration in bfloat16 computes it.
+    """
 
     def __init__(
         self,
@@ -134,7 +139,8 @@ class Muon(Optimizer):
             )
         if ns_steps >= 100 or len(ns_coefficients) != 3:
             raise ValueError(
-                f"Muon: fewer than 100 steps of 3 coefficients are expected, got {ns_steps}, {ns_coefficients}"
+                f"Muon: fewer than 100 steps of 3 coefficients are expected, got {ns_steps}, "
+                f"{ns_coefficients}"
             )
         options = {
             "lr": lr,
@@ -153,7 +159,8 @@ class Muon(Optimizer):
             for p in group["params"]:
                 if p.ndim != 2:
                     raise ValueError(
-                        f"Muon only supports 2D parameters, whereas a parameter has shape {list(p.shape)}"
+                        "Muon only supports 2D parameters, whereas a parameter has shape "
+                        f"{list(p.shape)}"
                     )
 
     def prepare(self, group: Group, moves: Moves) -> None:
@@ -184,7 +191,7 @@ class Muon(Optimizer):
 
 
 def _orthogonal(matrix: Any, group: Group) -> Any:
-    """Near to the orthogonal matrix with the same singular vectors."""
+    """An approximation of the orthogonal matrix with the same singular vectors."""
     a, b, c = group["ns_coefficients"]
     x = matrix.bfloat16()
     tall = x.shape[0] > x.shape[1]

@@ -25,7 +25,7 @@ Numbers = dict[str, Any]  # by name; tensors where `lr` is one and the step is d
 
 @functools.cache
 def _picker(names: tuple[str, ...]) -> Callable[[State], tuple[Any, ...]]:
-    """What gives the values of some names of a state."""
+    """A function that reads some names of a state."""
     return (
         itemgetter(*names)
         if len(names) > 1
@@ -41,8 +41,10 @@ class FusedOptimizer(Optimizer):
 
     formula: ClassVar[Formula]  # a static method; state, numbers and choices come by name
 
-    by_rows = False  # whether a row without gradient stays as it is, so that a sparse gradient moves its rows only
-    by_step = True  # whether kernel and numbers are the same for all parameters that have made as many steps
+    # Whether a row without gradient stays, so that a sparse gradient changes its rows only.
+    by_rows = False
+    # Whether kernel and numbers are equal for all parameters with the same step count.
+    by_step = True
 
     def kept(self, group: Group) -> tuple[str, ...]:
         """The names of the state's tensors, in the order in which the formula gives them."""
@@ -82,7 +84,7 @@ class FusedOptimizer(Optimizer):
         return {"step": 0, **{name: creation.zeros_like(p) for name in self.kept(group)}}
 
     def after(self, group: Group, state: State) -> None:
-        """What changes between steps beside the kernel's tensors."""
+        """Changes between steps beside the kernel's tensors."""
 
     def prepare(self, group: Group, moves: Moves) -> None:
         states, put, repeats, by_step = self.state, moves.acts.append, self._repeats, self.by_step
@@ -98,7 +100,7 @@ class FusedOptimizer(Optimizer):
             if grad is None:
                 continue
             state = seen = states.get(p) or self.begin(p, group, moves)
-            if repeats:  # what the parameter's turn before leaves
+            if repeats:  # listed twice: continue from its pending state
                 seen = pending.setdefault(p, dict(state))
             step = seen["step"] + 1
             if not by_step:
@@ -122,7 +124,7 @@ class FusedOptimizer(Optimizer):
                 move_rows(moves, update, values, numbers)
 
     def begin(self, p: Tensor, group: Group, moves: Moves) -> State:
-        """The state of a parameter that has none, which is entered when the step is made."""
+        """The state of a parameter that has none; it is stored when the step is made."""
         state = moves.begun.get(p)
         if state is None:
             state = moves.begun[p] = self.start(p, group)
@@ -130,7 +132,7 @@ class FusedOptimizer(Optimizer):
         return state
 
     def prepare_on_tape(self, group: Group, moves: Moves) -> None:
-        """The same formula as an op with a derivative; parameters that are results get a record, leaves cannot."""
+        """The same formula as an op with a derivative; results get a record, leaves cannot."""
         if group.get("foreach"):
             raise AssertionError(
                 "_foreach ops don't support autograd: differentiable needs foreach=False or None"
@@ -140,7 +142,7 @@ class FusedOptimizer(Optimizer):
             if p.grad is None:
                 continue
             state = self.state.get(p) or self.begin(p, group, moves)
-            change = {**state, "step": state.get("step", 1) + 1}  # SGD counts none elsewhere
+            change = {**state, "step": state.get("step", 1) + 1}  # SGD has no counter of its own
             with enable_grad():
                 update, numbers = self.kernel(group, change)
                 values = (p, *[state[name] for name in names], p.grad)

@@ -1,4 +1,4 @@
-"""L-BFGS: steps along an approximation of Newton's direction, made of the last steps and changes of the gradient."""
+"""L-BFGS: Newton steps with an inverse Hessian approximated from past steps and gradients."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from rushlight.optim.optimizer import Optimizer
 from rushlight.tape.record.state import enable_grad, no_grad
 from rushlight.tensor import Tensor
 
+# Of Wolfe's conditions: the share of the expected decrease, the flatness.
 _RISE, _SLOPE = (
     1e-4,
     0.9,
-)  # of Wolfe's conditions: how much of the promised fall, how flat it must become
+)
 _LEAST_BRACKET = 1e-9
 
 
 @dataclass
 class _Point:
-    """A place along the direction: its distance, the loss there, the gradient, and its part along the direction."""
+    """A point along the direction: distance, loss, gradient, and directional derivative."""
 
     t: float
     loss: float
@@ -38,7 +39,7 @@ def _number(loss: Any) -> float:
 
 
 def _lowest_between(a: _Point, b: _Point, bounds: tuple[float, float] | None = None) -> float:
-    """Where the cubic through two points and their slopes is lowest."""
+    """The minimum of the cubic through two points and their slopes."""
     low, high = bounds or (min(a.t, b.t), max(a.t, b.t))
     first = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
     square = first * first - a.slope * b.slope
@@ -53,7 +54,7 @@ def _lowest_between(a: _Point, b: _Point, bounds: tuple[float, float] | None = N
 
 
 class _LineSearch:
-    """Looks along a direction for a point that fulfils Wolfe's conditions."""
+    """Searches along a direction for a point that fulfils Wolfe's conditions."""
 
     def __init__(
         self, evaluate: Callable[[float], _Point], start: _Point, size: float, most: int
@@ -87,7 +88,7 @@ class _LineSearch:
         return min(self.start, now, key=lambda point: point.loss)
 
     def _narrow(self, a: _Point, b: _Point, rounds: int) -> _Point:
-        """Between two points there is one that fulfils the conditions."""
+        """Search between two points; one between them fulfils the conditions."""
         ends = [a, b]
         low = 0 if a.loss <= b.loss else 1
         stuck = False
@@ -107,7 +108,7 @@ class _LineSearch:
         return ends[low]
 
     def _inside(self, ends: list[_Point], stuck: bool) -> tuple[float, bool]:
-        """Where to look next; a second place near an end, or one on it, is moved away from it."""
+        """The next point; a second one near an end, or on it, is moved away from it."""
         t = _lowest_between(ends[0], ends[1])
         first, last = sorted(point.t for point in ends)
         margin = 0.1 * (last - first)
@@ -119,12 +120,15 @@ class _LineSearch:
 
 
 def _reals(x: Any) -> Any:
-    """A complex tensor as its parts, which are what is moved; another as it is."""
+    """A complex tensor as its real and imaginary parts, which are optimised; another unchanged."""
     return x.view_as_real() if x.dtype.kind == "c" else x
 
 
 class LBFGS(Optimizer):
-    """One `step(closure)` makes up to `max_iter` steps; the closure clears gradients, computes the loss and backward."""
+    """One `step(closure)` makes up to `max_iter` steps.
+
+    The closure clears gradients, computes the loss and calls backward.
+    """
 
     def __init__(
         self,
@@ -176,7 +180,7 @@ class LBFGS(Optimizer):
             start += reals.numel()
 
     def _evaluate(self, closure: Callable[[], Any], t: float, direction: Any) -> _Point:
-        """The loss at a distance along the direction; the parameters stay where they are."""
+        """The loss at a distance along the direction; the parameters are restored."""
         kept = [p.detach().clone() for p in self._params]
         self._move(t, direction)
         with enable_grad():
@@ -188,7 +192,7 @@ class LBFGS(Optimizer):
 
     @no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """After an error the parameters, and what is kept for the next step, are those from before."""
+        """After an error the parameters and the history are restored."""
         if closure is None:
             raise TypeError("LBFGS.step: a closure that computes the loss anew is needed")
         known: dict[str, Any] = self.state.get(self._params[0], {})
@@ -254,7 +258,7 @@ class LBFGS(Optimizer):
         left: int,
         last: bool,
     ) -> tuple[_Point, int]:
-        """Make a step; the new point, and how often the loss was computed for it."""
+        """Make a step; returns the new point, and the number of loss evaluations."""
         if self.param_groups[0]["line_search_fn"] is not None:
             start = _Point(0.0, now.loss, now.gradient, now.slope)
             size = direction.abs().max().item()
@@ -265,14 +269,14 @@ class LBFGS(Optimizer):
             self._move(found.t, direction)
             return found, search.calls
         self._move(t, direction)
-        if last:  # where the loss is random, another look at it is of no use
+        if last:  # with a random loss another evaluation is of no use
             return _Point(t, now.loss, now.gradient, now.slope), 0
         with enable_grad():
             loss = _number(closure())
         return _Point(t, loss, self._gradient(), 0.0), 1
 
     def _direction(self, gradient: Any, most: int, state: dict[str, Any]) -> Any:
-        """Minus the gradient times the inverse Hessian that the last changes tell."""
+        """Minus the gradient times the approximated inverse Hessian."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
             return -gradient

@@ -18,7 +18,7 @@ from rushlight.optim.schedules import (
     StepLR,
 )
 
-_LRScheduler = LRScheduler  # the older name, which classes are still derived from
+_LRScheduler = LRScheduler  # the older name, still used as a base class
 
 __all__ = [
     "ChainedScheduler",

@@ -23,9 +23,10 @@ _numbers = itertools.count()
 
 
 class Optimizer:
-    """The base of optimisers: a subclass says how a group takes a step.
+    """The base of optimisers: a subclass defines the step of a group.
 
-    `param_groups` is a list of dicts: "params" and the options of that group. `state` is a dict per parameter.
+    `param_groups` is a list of dicts: "params" and the options of that group. `state` is a dict per
+    parameter.
     """
 
     _repeats = False  # whether a group has a parameter twice
@@ -49,7 +50,7 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Take more parameters, with options of their own where they differ from the defaults."""
+        """Add parameters, with options where they differ from the defaults."""
         given = param_group["params"]
         if isinstance(given, set):
             raise TypeError("a group of parameters must have an order: a list, not a set")
@@ -69,7 +70,8 @@ class Optimizer:
                 )
             if id(p) in known:
                 raise ValueError(
-                    f"a parameter of shape {list(p.shape)} is given twice; each belongs to one group"
+                    f"a parameter of shape {list(p.shape)} is given twice; each belongs to one "
+                    "group"
                 )
         group = {**self.defaults, **param_group, "params": listed}
         if self.param_groups and ("param_names" in self.param_groups[0]) != (names is not None):
@@ -78,7 +80,7 @@ class Optimizer:
         self._repeats = self._repeats or repeats
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or fill them with zeros."""
+        """Clear the gradients, or fill them with zeros."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
@@ -91,7 +93,10 @@ class Optimizer:
                         p.grad = p.grad.detach().zero_()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Change every parameter that has a gradient; `closure`, if given, computes the loss first and is returned."""
+        """Change every parameter that has a gradient.
+
+        `closure`, if given, computes the loss first; its result is returned.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
@@ -107,13 +112,14 @@ class Optimizer:
                     self.prepare(group, moves)
         except SparseOperandError as error:
             raise RushlightError(
-                f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead"
+                f"{type(self).__name__} does not support sparse gradients, please consider "
+                "SparseAdam instead"
             ) from error
         moves.make()
         return loss
 
     def __init_subclass__(cls, **named: Any) -> None:
-        """A class that says for itself how to step is watched too."""
+        """Also wrap `step` of a class that overrides it: hooks run around it."""
         super().__init_subclass__(**named)
         if "step" in cls.__dict__:
             cls.step = _watched(cls.__dict__["step"])  # type: ignore[method-assign]
@@ -145,13 +151,19 @@ class Optimizer:
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> Handle:
-        """Call `hook(optimizer, state_dict)` after the state is read; what it returns, if anything, takes its place."""
+        """Call `hook(optimizer, state_dict)` after the state is read.
+
+        a result that is not None replaces it.
+        """
         return self._add_hook("was read", hook, prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> Handle:
-        """Call `hook(optimizer, state_dict)` before loading; what it returns, if anything, is loaded instead."""
+        """Call `hook(optimizer, state_dict)` before loading.
+
+        a result that is not None is loaded instead.
+        """
         return self._add_hook("load", hook, prepend)
 
     def register_load_state_dict_post_hook(
@@ -161,17 +173,20 @@ class Optimizer:
         return self._add_hook("was loaded", hook, prepend)
 
     def prepare(self, group: Group, moves: Moves) -> None:
-        """Collect what a step changes of a group and of its state; nothing changes yet. See Note [Whole steps]."""
+        """Collect the changes of a group and of its state without making them.
+
+        See Note [Whole steps].
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
     def prepare_on_tape(self, group: Group, moves: Moves) -> None:
-        """The step of a group that is `differentiable`."""
+        """The step of a `differentiable` group."""
         raise RushlightError(f"{type(self).__name__} has no differentiable step")
 
     # ---- state ----
 
     def state_dict(self) -> dict[str, Any]:
-        """The state by number of the parameter, and the groups with numbers in place of parameters."""
+        """The state and the groups, with indices in place of parameters."""
         for hook in list(self._hooks.get("read", {}).values()):
             hook(self)
         numbers: dict[int, int] = {}
@@ -183,7 +198,7 @@ class Optimizer:
         state: dict[Any, Any] = {}
         everything: dict[Any, Any] = self.state
         for key, kept in everything.items():
-            if not isinstance(key, Tensor):  # what somebody noted beside the parameters
+            if not isinstance(key, Tensor):  # entries under other keys than parameters
                 state[key] = kept
             elif id(key) in numbers:
                 state[numbers[id(key)]] = dict(kept)
@@ -194,7 +209,10 @@ class Optimizer:
         return made
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copy a state in; parameters are matched by their order. After an error nothing has changed."""
+        """Load a state; parameters are matched by their order.
+
+        After an error nothing has changed.
+        """
         for hook in list(self._hooks.get("load", {}).values()):
             changed = hook(self, state_dict)
             state_dict = state_dict if changed is None else changed
@@ -202,8 +220,8 @@ class Optimizer:
         mine, given = ([len(g["params"]) for g in listed] for listed in (self.param_groups, groups))
         if mine != given:
             raise RushlightError(
-                f"load_state_dict: the state has groups of {given} parameters, this optimiser of {mine}; "
-                f"make it with the same parameters in the same order"
+                f"load_state_dict: the state has groups of {given} parameters, this optimiser of "
+                f"{mine}; make it with the same parameters in the same order"
             )
         by_number: dict[Any, Tensor] = {}
         for own, group in zip(self.param_groups, groups, strict=True):
@@ -250,7 +268,7 @@ _after_step: dict[int, Callable[..., Any]] = {}
 
 
 def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step with the functions that watch it, unless it is the part of another that a subclass says."""
+    """A step with its hooks, unless it is called by a subclass's step."""
 
     @functools.wraps(step)
     def called(self: Any, *args: Any, **named: Any) -> Any:
@@ -270,7 +288,8 @@ def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
                     continue
                 if not (isinstance(given, tuple) and len(given) == 2):
                     raise RuntimeError(
-                        f"a hook before {type(self).__name__}.step gives None or (args, kwargs), got {given!r}"
+                        f"a hook before {type(self).__name__}.step gives None or (args, kwargs), "
+                        f"got {given!r}"
                     )
                 args, named = given
             out = step(self, *args, **named)
@@ -301,7 +320,7 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> Handle:
 
 
 def _copied(name: str, value: Any, p: Tensor) -> Any:
-    """A piece of state for parameter `p`: tensors in its type and on its device, the step as a plain number."""
+    """A piece of state for parameter `p`: tensors in its dtype and device, the step a number."""
     if isinstance(value, list):
         return [_copied(name, part, p) for part in value]
     if not isinstance(value, Tensor):
@@ -316,7 +335,7 @@ def _copied(name: str, value: Any, p: Tensor) -> Any:
 
 
 def check_switches(name: str, defaults: Group) -> None:
-    """Refuse what PyTorch refuses of `fused`, `foreach` and `differentiable`."""
+    """Refuse the combinations of `fused`, `foreach` and `differentiable` that PyTorch refuses."""
     if defaults.get("fused") and defaults.get("differentiable"):
         raise RushlightError(f"{name}: `fused` does not support `differentiable`; leave one out")
     if defaults.get("fused") and defaults.get("foreach"):
@@ -342,7 +361,7 @@ def _captures(name: str) -> bool:
 
 
 def rate_of(group: Group) -> Any:
-    """The learning rate as a number; as the tensor it may be where the step is on the tape."""
+    """The learning rate as a number, or as a tensor where the step is on the tape."""
     lr = group["lr"]
     return (
         lr

@@ -1,6 +1,7 @@
-"""Steps by sparse gradients: only the rows that a gradient has are read and written.
+"""Steps by sparse gradients: only the rows of a gradient are read and written.
 
-See Note [Sparse gradients]. The rows are taken out, the optimiser's own kernel runs on them, and they are put back.
+See Note [Sparse gradients]. The rows are gathered, the optimiser's kernel runs on them, and they
+are scattered back.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from rushlight.tape.record.state import no_grad
 def move_rows(
     moves: Moves, update: Update, values: tuple[Any, ...], params: tuple[float, ...]
 ) -> None:
-    """`update(values, params)` of the rows that the gradient, the last of the values, has; the others stay as they are."""
+    """`update(values, params)` on the rows of the gradient, the last of the values.
+
+    Other rows stay.
+    """
     *targets, grad = values
     with no_grad():
         whole = grad.detach().coalesce()

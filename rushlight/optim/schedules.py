@@ -1,11 +1,12 @@
-"""Learning rates that change from epoch to epoch: the base, and rules that are functions of the epoch.
+"""Learning-rate schedules: the base, and rules that are functions of the epoch.
 
 # Note [Schedules]
-1. A step moves on by one epoch and sets each group's rate from the one it has (`get_lr`), so that several schedules may
-   work on one optimiser. `_get_closed_form_lr` says the same from the starting rate, for an epoch that is jumped to.
-2. What state_dict holds has PyTorch's names; functions are not part of it.
-3. After an error in `step` or `load_state_dict`, a function of the user's say, the schedule, those it is made of and the
-   groups' options are as before: `_whole` keeps copies of their tables.
+1. A step increments the epoch and sets each group's rate from the present one (`get_lr`), so that
+   several schedules may work on one optimiser. `_get_closed_form_lr` computes it from the initial
+   rate, for an epoch given as an argument.
+2. The names in state_dict are PyTorch's; functions are not part of it.
+3. After an error in `step` or `load_state_dict`, in a user's function for example, the schedule,
+   those it is made of and the groups' options are restored: `_whole` keeps copies of their tables.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rushlight.optim.optimizer import Group, Optimizer
 
 
 def _tables(scheduler: Any) -> list[dict[str, Any]]:
-    """Everything that a schedule may change."""
+    """All attributes that a schedule may change."""
     own = scheduler.__dict__
     functions = [f.__dict__ for f in own.get("lr_lambdas", ()) if hasattr(f, "__dict__")]
     inner = [table for part in own.get("_schedulers", ()) for table in _tables(part)]
@@ -30,7 +31,7 @@ def _tables(scheduler: Any) -> list[dict[str, Any]]:
 
 
 def _whole(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method after whose errors everything is as before. See Note [Schedules] 3."""
+    """Decorate a method so that errors change nothing. See Note [Schedules] 3."""
 
     @functools.wraps(method)
     def called(self: Any, *args: Any, **named: Any) -> Any:
@@ -48,7 +49,7 @@ def _whole(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class LRScheduler:
-    """The base: `step()` goes to the next epoch and gives each group the rate that `get_lr` says."""
+    """The base: `step()` goes to the next epoch and sets each group's rate to that of `get_lr`."""
 
     _is_initial = False
     _step_count: int
@@ -96,7 +97,7 @@ class LRScheduler:
         return [group["lr"] for group in self._groups]
 
     def get_lr(self) -> list[Any]:
-        """The rates of epoch `last_epoch`, from the rates there are."""
+        """The rates of epoch `last_epoch`, from the present rates."""
         raise NotImplementedError(f"{type(self).__name__} does not say what the rates are")
 
     def get_last_lr(self) -> list[Any]:
@@ -126,11 +127,11 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-# ---- functions of one's own ----
+# ---- user functions ----
 
 
 class LambdaLR(LRScheduler):
-    """The starting rate times a function of the epoch, one for all groups or one for each."""
+    """The initial rate times a function of the epoch, one for all groups or one for each."""
 
     def __init__(
         self,
@@ -151,7 +152,10 @@ class LambdaLR(LRScheduler):
         return [start * function(self.last_epoch) for start, function in pairs]
 
     def state_dict(self) -> dict[str, Any]:
-        """Functions that are objects say what they hold; plain ones are left out."""
+        """Functions that are objects are saved by their attributes.
+
+        Plain functions are left out.
+        """
         state = super().state_dict()
         plain = type(lambda: None)
         state["lr_lambdas"] = [
@@ -268,7 +272,7 @@ class ConstantLR(LRScheduler):
         return [start * factor for start in self.base_lrs]
 
 
-# ---- lines and curves ----
+# ---- linear and curved ----
 
 
 class LinearLR(LRScheduler):
@@ -284,7 +288,8 @@ class LinearLR(LRScheduler):
     ) -> None:
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1:
             raise ValueError(
-                f"LinearLR: factors must lie between 0 and 1, the first above 0, got {start_factor} and {end_factor}"
+                "LinearLR: factors must lie between 0 and 1, the first above 0, got "
+                f"{start_factor} and {end_factor}"
             )
         self.start_factor = start_factor
         self.end_factor = end_factor
@@ -307,7 +312,7 @@ class LinearLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """The starting rate times (1 - epoch / total_iters) ** power, down to 0."""
+    """The initial rate times (1 - epoch / total_iters) ** power, down to 0."""
 
     def __init__(
         self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
@@ -331,7 +336,7 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """From the starting rate down to `eta_min` in `T_max` epochs, along half a cosine, and up again."""
+    """From the initial rate to `eta_min` and back, along half a cosine of `T_max` epochs."""
 
     def __init__(
         self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1
@@ -346,9 +351,8 @@ class CosineAnnealingLR(LRScheduler):
         t = self.last_epoch
         if self._step_count == 1 and t > 0:
             return self._get_closed_form_lr()
-        if (t - 1 - self.T_max) % (
-            2 * self.T_max
-        ) == 0:  # from the lowest point there is no ratio to go on by
+        # The lowest point has no ratio to continue from.
+        if (t - 1 - self.T_max) % (2 * self.T_max) == 0:
             rise = (1 - math.cos(math.pi / self.T_max)) / 2
             pairs = zip(self._rates, self.base_lrs, strict=True)
             return [rate + (start - self.eta_min) * rise for rate, start in pairs]
@@ -363,7 +367,10 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine down to `eta_min` in `T_0` epochs, then from the top again, each time `T_mult` times as long."""
+    """Half a cosine down to `eta_min` in `T_0` epochs, then a restart.
+
+    Each period is `T_mult` times as long as the one before.
+    """
 
     def __init__(
         self,
@@ -375,7 +382,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     ) -> None:
         if not isinstance(T_0, int) or not isinstance(T_mult, int) or T_0 < 1 or T_mult < 1:
             raise ValueError(
-                f"CosineAnnealingWarmRestarts: T_0 and T_mult must be positive integers, got {T_0} and {T_mult}"
+                f"CosineAnnealingWarmRestarts: T_0 and T_mult must be positive integers, got {T_0} "
+                f"and {T_mult}"
             )
         self.T_0 = self.T_i = T_0
         self.T_mult = T_mult
@@ -388,7 +396,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return [self.eta_min + (start - self.eta_min) * share for start in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """To the next epoch, or to any, which may lie between two."""
+        """Go to the next epoch, or to a given one, which need not be whole."""
         self._step_count += 1
         if epoch is None and self.last_epoch < 0:
             epoch = 0
@@ -406,7 +414,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self._last_lr = self._rates
 
     def _find(self, epoch: float) -> None:
-        """Which stretch an epoch lies in, and where in it."""
+        """The period of an epoch, and the position in it."""
         if epoch < 0:
             raise ValueError(
                 f"CosineAnnealingWarmRestarts: epoch must not be negative, got {epoch}"

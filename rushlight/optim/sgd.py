@@ -19,8 +19,8 @@ from rushlight.tensor import Tensor
 class SGD(FusedOptimizer):
     """p <- p - lr * b, where b <- momentum * b + (1 - dampening) * g, and g itself the first time.
 
-    `nesterov` steps by g + momentum * b. `foreach` and `fused` ask for what is done anyway: every step is one fused kernel
-    per parameter.
+    `nesterov` steps by g + momentum * b. `foreach` and `fused` have no effect: every step is one
+    fused kernel per parameter.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SGD(FusedOptimizer):
             state.clear()
 
     def prepare(self, group: Group, moves: Moves) -> None:
-        """No steps are counted: the first one of a parameter is the one that finds no buffer."""
+        """No steps are counted: the first step of a parameter is the one without a buffer."""
         update, later = self.kernel(group, {"step": 2})
         momentum, states = group["momentum"], self.state
         for p in group["params"]:
@@ -121,7 +121,7 @@ class SGD(FusedOptimizer):
             buffer = state["momentum_buffer"]
             try:
                 moves.add(update, (p, buffer, grad), numbers)
-            except SparseOperandError as error:  # momentum moves all rows
+            except SparseOperandError as error:  # momentum changes all rows
                 if group["weight_decay"]:
                     raise
                 moves.add(update, (p, buffer, error.obj.to_dense()), numbers)
@@ -131,6 +131,6 @@ class SGD(FusedOptimizer):
         known = self.state.get(p)
         if known is None:
             moves.put(self.state, p, state)
-        else:  # a loaded state that has other things
+        else:  # a loaded state with other entries
             moves.put(known, "momentum_buffer", state["momentum_buffer"])
         return state

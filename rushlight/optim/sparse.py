@@ -14,7 +14,7 @@ from rushlight.sparse.coo import SparseTensor
 
 
 class SparseAdam(FusedOptimizer):
-    """Adam for sparse gradients: means and parameters of rows without a gradient stay as they are."""
+    """Adam for sparse gradients: rows without a gradient, and their means, stay."""
 
     by_rows = True
 
@@ -40,14 +40,15 @@ class SparseAdam(FusedOptimizer):
             for p in group["params"]:
                 if isinstance(p, SparseTensor):
                     raise ValueError(
-                        "SparseAdam requires dense parameter tensors; their gradients are what is sparse"
+                        "SparseAdam requires dense parameter tensors; their gradients are what is "
+                        "sparse"
                     )
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return "exp_avg", "exp_avg_sq"
 
     def numbers(self, group: Group, state: State) -> Numbers:
-        # The root is not corrected before eps is added: the correction is in the rate.
+        # eps is added to the uncorrected root: the correction is in the rate.
         (first, second), step = group["betas"], state["step"]
         rate = rate_of(group) * (1 - second**step) ** 0.5 / (1 - first**step)
         return {**adam_numbers(group, state), "rate": rate, "correction": 1.0}

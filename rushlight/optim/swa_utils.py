@@ -1,4 +1,4 @@
-"""Averages of a model's weights along training: AveragedModel, the schedule SWALR, and update_bn for what was not averaged."""
+"""Averages of a model's weights: AveragedModel, the schedule SWALR, and update_bn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _check_decay(decay: float) -> None:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[list[Any], list[Any], Any], None]:
-    """A function that moves each of a list of averages towards the present value by 1 - decay, in place."""
+    """A function that moves each of a list of averages towards new values by 1 - decay."""
     _check_decay(decay)
 
     def moved(ema_param_list: list[Any], current_param_list: list[Any], _: Any) -> None:
@@ -51,7 +51,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[[list[Any], list[Any]
 
 
 def get_swa_multi_avg_fn() -> Callable[[list[Any], list[Any], Any], None]:
-    """A function that puts another value into each of a list of means, in place."""
+    """A function that adds another value to each of a list of means, in place."""
 
     def moved(
         averaged_param_list: list[Any], current_param_list: list[Any], num_averaged: Any
@@ -78,7 +78,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_swa_avg_fn() -> Average:
-    """The mean of one value more."""
+    """The mean with one more value."""
 
     def moved(averaged_param: Any, current_param: Any, num_averaged: Any) -> Any:
         with no_grad():
@@ -88,10 +88,10 @@ def get_swa_avg_fn() -> Average:
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are an average of those the model had at each `update_parameters(model)`.
+    """A copy of a model whose parameters are an average over `update_parameters(model)` calls.
 
-    By default the mean; `avg_fn(average, present, count)` or `multi_avg_fn`, on lists and in place, says another. Buffers are
-    averaged too where `use_buffers`, else copied.
+    By default the mean; `avg_fn(average, present, count)`, or `multi_avg_fn` on lists and in place,
+    changes that. Buffers are averaged too where `use_buffers`, else copied.
     """
 
     n_averaged: Tensor
@@ -128,7 +128,7 @@ class AveragedModel(Module):
         )
 
     def update_parameters(self, model: Module) -> None:
-        """Take the model's parameters into the average: all of them or, after an error, none."""
+        """Add the model's parameters to the average: all of them or, after an error, none."""
         mine = [p.detach() for p in self._averaged(self.module)]
         now = [n.detach().to(a.device) for a, n in zip(mine, self._averaged(model), strict=True)]
         count = int(self.n_averaged.item())
@@ -154,7 +154,10 @@ class AveragedModel(Module):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Make the running statistics of a model's batch norms anew, those of one pass over the data; after an error, the old ones."""
+    """Recompute the running statistics of a model's batch norms in one pass over the data.
+
+    After an error the old ones are restored.
+    """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
         return
@@ -181,7 +184,10 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
 
 
 class SWALR(LRScheduler):
-    """Anneals each group's rate to `swa_lr` within `anneal_epochs`, along a cosine or a line, and holds it there."""
+    """Anneals each group's rate to `swa_lr` within `anneal_epochs`, along a cosine or a line.
+
+    The rate stays there.
+    """
 
     def __init__(
         self,
@@ -195,7 +201,8 @@ class SWALR(LRScheduler):
         rates = list(swa_lr) if isinstance(swa_lr, (list, tuple)) else [swa_lr] * len(groups)
         if len(rates) != len(groups):
             raise ValueError(
-                f"SWALR: expected {len(groups)} values for swa_lr, one for each group, but got {len(rates)}"
+                f"SWALR: expected {len(groups)} values for swa_lr, one for each group, but got "
+                f"{len(rates)}"
             )
         for group, rate in zip(groups, rates, strict=True):
             group["swa_lr"] = rate
@@ -210,7 +217,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How far the rate has gone."""
+        """The annealed share, from 0 to 1."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 

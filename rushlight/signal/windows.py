@@ -1,6 +1,7 @@
-"""Windows: weights that fade a stretch of a signal in and out, with PyTorch's signatures.
+"""Window functions, with PyTorch's signatures.
 
-A window of M points is symmetric, or (`sym=False`) one period of a periodic window, for use with Fourier transforms.
+A window of M points is symmetric, or (`sym=False`) one period of a periodic window, for use with
+Fourier transforms.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ __all__ = [
 
 
 class _Line:
-    """Points at equal steps, from which a window is computed; `few` is the window itself where that needs no points."""
+    """Equally spaced points from which a window is computed.
+
+    `few` is the window where none are needed.
+    """
 
     def __init__(
         self,
@@ -81,7 +85,8 @@ def exponential(
         raise ValueError(f"exponential: tau must be positive, got {tau}")
     if sym and center is not None:
         raise ValueError(
-            "exponential: a symmetric window has its center in the middle; pass sym=False with center"
+            "exponential: a symmetric window has its center in the middle; pass sym=False with "
+            "center"
         )
     if line.few is not None:
         return line.few
@@ -138,7 +143,7 @@ def kaiser(
     device: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """i0(sqrt(beta^2 - k^2)) / i0(beta), k from -beta to beta: i0 is the modified Bessel function."""
+    """i0(sqrt(beta^2 - k^2)) / i0(beta), k from -beta to beta, i0 a modified Bessel function."""
     line = _Line("kaiser", M, dtype, layout, device, requires_grad, one=True)
     if beta < 0:
         raise ValueError(f"kaiser: beta must not be negative, got {beta}")
@@ -147,7 +152,7 @@ def kaiser(
     i0 = REGISTRY["i0"].function
     level = creation.full((), float(beta), dtype=line.named["dtype"], device=device)
     k = line.points(-float(beta), 2 * beta / (M if not sym else M - 1))
-    # Rounding must not carry a point beyond the end, where the root is of a negative number.
+    # Rounding must not move a point beyond the end, where the root's argument is negative.
     under = e.relu(e.sub(e.square(level), e.square(k)))
     return e.div(i0(e.sqrt(under)), i0(level))
 

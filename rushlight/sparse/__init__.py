@@ -1,8 +1,10 @@
 """Sparse tensors by coordinates and matrices by rows, under PyTorch's names.
 
-Owns: `SparseTensor`, and what ops are for it.
-Takes: indices and values, or dense tensors. Gives: sparse tensors, or dense ones where a dense operand makes them so.
-Never: computes other than by ops on indices and values; makes a dense tensor that was not asked for.
+Owns: `SparseTensor`, and the implementations of ops for it.
+Takes: indices and values, or dense tensors. Gives: sparse tensors, or dense ones where an operand
+is dense.
+Never: computes otherwise than by ops on indices and values; makes a dense tensor that was not
+requested.
 """
 
 from __future__ import annotations

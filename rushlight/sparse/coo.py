@@ -1,15 +1,17 @@
-"""The sparse tensor: coordinates and values, and what it is without any arithmetic.
+"""The sparse tensor: coordinates and values, and its attributes; no arithmetic.
 
 # Note [Sparse operands]
-1. A `SparseTensor` holds two ordinary tensors, the indices (int64, [sparse_dim, nnz]) and the values ([nnz, *dense sizes]),
-   and a shape. All that is computed with it is made of ops on those two, so every device and order of derivative follow.
-2. It is a `Tensor` for isinstance and has no storage and no spec of its own: asking for `spec` raises `SparseOperandError`.
-   Every op asks for its operands' specs first, so no dense op can compute with a sparse operand by mistake, and the hot
-   path has no test for it.
-3. An op's way for operands it does not know yet (`declare.elementwise`, `out.tensors_only`) catches the error and asks the
-   sparse operand for what is done `instead`: a function of the same name in `FUNCTIONS`, or an error that names the op.
-4. The gradient belongs to the values. A sparse leaf's values are a leaf, and its `.grad` shows their gradient as a sparse
-   tensor, each index once.
+1. A `SparseTensor` holds two ordinary tensors, the indices (int64, [sparse_dim, nnz]) and the
+   values ([nnz, *dense sizes]), and a shape. All of its functions are made of ops on those two, so
+   every device and order of derivative follow.
+2. It is a `Tensor` for isinstance and has no storage and no spec: reading `_spec` raises
+   `SparseOperandError`. Every op reads its operands' specs first, so no dense op can compute with a
+   sparse operand by mistake, and the hot path has no test for it.
+3. An op's slow path (`declare.elementwise`, `out.tensors_only`) catches the error and calls
+   `instead` of the sparse operand: a function of the same name in `FUNCTIONS`, or an error that
+   names the op.
+4. The gradient belongs to the values. A sparse leaf's values are a leaf, and its `.grad` shows
+   their gradient as a sparse tensor, each index once.
 """
 
 from __future__ import annotations
@@ -33,20 +35,24 @@ from rushlight.ops.create import creation
 from rushlight.sparse.places import added_up, coordinates, placed
 from rushlight.tensor import Tensor, as_tensor, tensor
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {}  # what is done instead of an op, by its name
+# Implementations for sparse operands, by the op's name.
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 class SparseTensor(Tensor):
-    """A tensor of which only some elements are kept, each with its coordinates; equal coordinates add up."""
+    """A tensor of which only some elements are stored, each with its coordinates.
+
+    Equal ones add up.
+    """
 
     __slots__ = ("_at", "_coalesced", "_of", "_size")
 
     _at: Any  # the indices
     _of: Any  # the values
     _size: tuple[int, ...]
-    _coalesced: bool  # whether the indices are in order, each once
+    _coalesced: bool  # whether the indices are sorted and distinct
 
-    # ---- what it is ----
+    # ---- attributes ----
 
     @property
     def _spec(self) -> Any:  # type: ignore[override]
@@ -57,7 +63,7 @@ class SparseTensor(Tensor):
     _memory = storage = _spec
 
     def instead(self, name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        """What the op of that name is for sparse operands."""
+        """The implementation of the op of that name for sparse operands."""
         function = FUNCTIONS.get(name)
         if function is None:
             raise SparseOperandError(
@@ -150,7 +156,7 @@ class SparseTensor(Tensor):
     def is_contiguous(self, memory_format: Any = None) -> bool:
         return False
 
-    # ---- its parts ----
+    # ---- indices and values ----
 
     def _indices(self) -> Tensor:
         return self._at
@@ -169,7 +175,10 @@ class SparseTensor(Tensor):
         return shared(self._of)
 
     def coalesce(self) -> SparseTensor:
-        """The same tensor with its indices in order, each once; equal ones are added up in the order they have."""
+        """The same tensor with sorted, distinct indices.
+
+        Values of equal ones are added in their order.
+        """
         if self._coalesced:
             return self
         sizes = self._size[: self.sparse_dim()]
@@ -269,11 +278,11 @@ class SparseTensor(Tensor):
         return make(self._at.to(values.device), values, self._size, self._coalesced)
 
     def copy_(self, source: Any, non_blocking: Any = False) -> SparseTensor:
-        """Take the indices and values of another sparse tensor of the shape; they are copied."""
+        """Copy the indices and values of another sparse tensor of the shape into this one."""
         return self._hold(self._fitted(source))
 
     def _fitted(self, source: Any) -> SparseTensor:
-        """A copy of a sparse tensor in this one's type and place, for `_hold`."""
+        """A copy of a sparse tensor in this one's dtype and on its device, for `_hold`."""
         if not isinstance(source, SparseTensor) or source._size != self._size or self.requires_grad:
             raise LayoutError(
                 f"copy_: {brief(self)} takes a sparse tensor of its shape, without a gradient"
@@ -282,7 +291,10 @@ class SparseTensor(Tensor):
         return copied
 
     def _hold(self, other: SparseTensor) -> SparseTensor:
-        """Hold the indices and values of another of the shape, which nobody else holds; it cannot fail."""
+        """Hold the indices and values of another of the shape, which has no other holder.
+
+        It cannot fail.
+        """
         self._at, self._of, self._coalesced = other._at, other._of, other._coalesced
         return self
 
@@ -343,7 +355,10 @@ class SparseTensor(Tensor):
 
 
 def make(indices: Any, values: Any, shape: Sequence[int], coalesced: bool) -> SparseTensor:
-    """A sparse tensor of parts that are known to fit; its values' record is its own."""
+    """A sparse tensor of indices and values that are known to fit.
+
+    Its values' record is its own.
+    """
     made = object.__new__(SparseTensor)
     made._at = indices
     made._of = values
@@ -354,7 +369,7 @@ def make(indices: Any, values: Any, shape: Sequence[int], coalesced: bool) -> Sp
 
 
 def check_pickled(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
-    """The shape of a pickled sparse tensor, if its parts fit it and each other; no element is read."""
+    """The shape of a pickled sparse tensor, if its tensors fit; no element is read."""
     size = interop.pickled_shape(shape)
     if any(
         not isinstance(part, Tensor) or isinstance(part, SparseTensor) for part in (indices, values)
@@ -362,7 +377,8 @@ def check_pickled(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
         raise LayoutError("a pickled sparse tensor: indices and values are dense tensors")
     if indices.dtype is not int64 or indices.device != values.device:
         raise LayoutError(
-            f"a pickled sparse tensor: indices are int64, where the values are, got {indices._spec!r}"
+            "a pickled sparse tensor: indices are int64, where the values are, got "
+            f"{indices._spec!r}"
         )
     _check_parts(indices, values)
     _check_bounds(indices, values, size)
@@ -370,7 +386,7 @@ def check_pickled(indices: Any, values: Any, shape: Any) -> tuple[int, ...]:
 
 
 def check_pickled_indices(indices: Any, size: Sequence[int], coalesced: bool) -> None:
-    """That the indices lie inside, and are in order, each once, where that is said."""
+    """Check that the indices are in range, and, where `coalesced`, sorted and distinct."""
     at = indices.numpy(force=True)
     bounds = list(zip(at, size, strict=False))
     if at.shape[1] and any(row.min() < 0 or row.max() >= most for row, most in bounds):
@@ -400,7 +416,7 @@ def from_pickle(
 
 
 def as_gradient(of: SparseTensor, part: Any) -> SparseTensor:
-    """The gradient of a sparse tensor by that of its values: those of equal indices are equal, and are shown once."""
+    """The gradient of a sparse tensor from that of its values; equal indices are shown once."""
     if of._coalesced or part.shape[0] < 2:
         return make(of._at, part, of._size, of._coalesced)
     sizes = of._size[: of.sparse_dim()]
@@ -410,7 +426,7 @@ def as_gradient(of: SparseTensor, part: Any) -> SparseTensor:
 
 
 def brief(x: SparseTensor) -> str:
-    """A few words for messages."""
+    """A short description for messages."""
     return f"a sparse tensor {x.dtype.name}{list(x._size)} of {x._nnz()} values on {x.device}"
 
 
@@ -441,15 +457,15 @@ def _check_coalesced(x: SparseTensor, what: str) -> None:
 
 
 def shared(values: Any) -> Any:
-    """The same memory under a handle of its own: what is a leaf there is none here."""
+    """The same memory under a new handle: a leaf there is none here."""
     return values.view(values.shape) if values.requires_grad else values.detach()
 
 
-# ---- making ----
+# ---- construction ----
 
 
 def _parts(indices: Any, values: Any, dtype: DType | None, device: Any) -> tuple[Any, Any]:
-    """Both as tensors in one place, the values with a record of their own."""
+    """Both as tensors on one device, the values with a record of their own."""
     if isinstance(values, SparseTensor) or isinstance(indices, SparseTensor):
         raise LayoutError("sparse_coo_tensor: indices and values are dense tensors")
     given = values if isinstance(values, Tensor) else tensor(values, dtype=dtype, device=device)
@@ -467,8 +483,8 @@ def _check_parts(at: Any, values: Any) -> None:
         )
     if not values.ndim or values.shape[0] != at.shape[1]:
         raise ShapeError(
-            f"sparse_coo_tensor: indices {at._spec!r} and values {values._spec!r} must have the same nnz, "
-            f"the last size of the one and the first of the other"
+            f"sparse_coo_tensor: indices {at._spec!r} and values {values._spec!r} must have the "
+            "same nnz, the last size of the one and the first of the other"
         )
 
 
@@ -476,8 +492,8 @@ def _check_bounds(at: Any, values: Any, size: tuple[int, ...]) -> None:
     sparse = at.shape[0]
     if len(size) != sparse + values.ndim - 1:
         raise ShapeError(
-            f"sparse_coo_tensor: a size {list(size)} needs {len(size)} dimensions, got {sparse} sparse and "
-            f"{values.ndim - 1} dense ones"
+            f"sparse_coo_tensor: a size {list(size)} needs {len(size)} dimensions, got {sparse} "
+            f"sparse and {values.ndim - 1} dense ones"
         )
     if any(n < 0 for n in size) or values.shape[1:] != size[sparse:]:
         raise ShapeError(
@@ -486,7 +502,7 @@ def _check_bounds(at: Any, values: Any, size: tuple[int, ...]) -> None:
 
 
 def _check_indices(at: Any, size: tuple[int, ...]) -> None:
-    """That every index is inside; its elements are read."""
+    """Check that every index is in range; its elements are read."""
     if not at.shape[1]:
         return
     for d, (least, most) in enumerate(zip(at.amin(1).tolist(), at.amax(1).tolist(), strict=True)):
@@ -494,8 +510,8 @@ def _check_indices(at: Any, size: tuple[int, ...]) -> None:
             raise RushlightError(f"sparse_coo_tensor: found negative index {least} for dim {d}")
         if most >= size[d]:
             raise RushlightError(
-                f"sparse_coo_tensor: size is inconsistent with indices: for dim {d}, size is {size[d]} but found "
-                f"index {most}"
+                f"sparse_coo_tensor: size is inconsistent with indices: for dim {d}, size is "
+                f"{size[d]} but found index {most}"
             )
 
 
@@ -511,9 +527,10 @@ def sparse_coo_tensor(
     check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
 ) -> SparseTensor:
-    """A sparse tensor of coordinates [sparse_dim, nnz] and values; of zeros alone where only a size is given.
+    """A sparse tensor of coordinates [sparse_dim, nnz] and values; of a size alone, all zeros.
 
-    Indices are checked against the size, which reads their least and largest, unless `check_invariants` is False.
+    Indices are checked against the size, which reads their minimum and maximum, unless
+    `check_invariants` is False.
     """
     if values is None:
         size = tuple(indices if size is None else size)

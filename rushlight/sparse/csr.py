@@ -1,9 +1,10 @@
-"""Sparse matrices by rows (CSR): where each row begins among the values, and the column of each value.
+"""Sparse matrices by rows (CSR): the start of each row, and the column of each value.
 
 # Note [Compressed rows]
-1. A `CsrTensor` holds what a coalesced sparse matrix holds, in the same order, so its values and their gradient are the same. The
-   beginnings of rows are worked out when they are asked for.
-2. What is computed with it is computed with the matrix by coordinates; a result that is a sparse matrix again is by rows too.
+1. A `CsrTensor` holds the tensors of a coalesced sparse matrix, in the same order, so its values
+   and their gradient are the same. The starts of rows are computed on demand.
+2. Its functions are those of the matrix by coordinates; a result that is a sparse matrix is
+   converted to rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class CsrTensor(SparseTensor):
 
     __slots__ = ("_kind",)
 
-    _kind: DType  # of the indices it shows
+    _kind: DType  # dtype of the public indices
 
     @property
     def layout(self) -> Any:
@@ -34,17 +35,17 @@ class CsrTensor(SparseTensor):
 
     @property
     def is_sparse(self) -> bool:
-        """False: in PyTorch it asks for coordinates."""
+        """False: in PyTorch it applies to coordinates."""
         return False
 
     @property
     def is_sparse_csr(self) -> bool:
         return True
 
-    # ---- its parts ----
+    # ---- indices and values ----
 
     def crow_indices(self) -> Any:
-        """For each row how many values lie before it; at the end, how many there are."""
+        """For each row the number of values before it; at the end, the number of all."""
         rows = creation.arange(self._size[0] + 1, device=self._at.device)
         return REGISTRY["searchsorted"].function(self._at[0].contiguous(), rows).to(self._kind)
 
@@ -58,12 +59,13 @@ class CsrTensor(SparseTensor):
 
     def _of_coordinates(self) -> Any:
         raise LayoutError(
-            f"indices and coalesce are for sparse tensors by coordinates, got {brief(self)}; use .to_sparse()"
+            f"indices and coalesce are for sparse tensors by coordinates, got {brief(self)}; use "
+            ".to_sparse()"
         )
 
     indices = coalesce = is_coalesced = _indices = _of_coordinates
 
-    # ---- as something else ----
+    # ---- conversions ----
 
     def to_sparse_coo(self) -> SparseTensor:
         """The same by coordinates."""
@@ -72,7 +74,8 @@ class CsrTensor(SparseTensor):
     def to_sparse(self, *args: Any, layout: Any = None, **named: Any) -> Any:
         if args or named or layout not in (None, creation.sparse_coo, creation.sparse_csr):
             raise LayoutError(
-                f"to_sparse: of {brief(self)} by rows one by coordinates is made, not {layout!r} {named}"
+                f"to_sparse: of {brief(self)} by rows one by coordinates is made, not {layout!r} "
+                f"{named}"
             )
         return self if layout is creation.sparse_csr else self.to_sparse_coo()
 
@@ -130,7 +133,7 @@ def _by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
 
 
 def check_pickled(crow: Any, col: Any, values: Any, size: Any) -> tuple[int, ...]:
-    """The size of a pickled matrix, if its parts fit it and each other; elements are read."""
+    """The size of a pickled matrix, if its tensors fit; elements are read."""
     sizes = interop.pickled_shape(size)
     rows, columns = sizes if len(sizes) == 2 else (-1, -1)
     if any(
@@ -145,11 +148,13 @@ def check_pickled(crow: Any, col: Any, values: Any, size: Any) -> tuple[int, ...
         or crow.shape[0] != rows + 1
     ):
         raise LayoutError(
-            f"a pickled sparse matrix: parts {crow._spec!r}, {col._spec!r} do not fit a size {list(sizes)}"
+            f"a pickled sparse matrix: parts {crow._spec!r}, {col._spec!r} do not fit a size "
+            f"{list(sizes)}"
         )
     if col.shape != values.shape or not crow.device == col.device == values.device:
         raise LayoutError(
-            f"a pickled sparse matrix: {col._spec!r} and {values._spec!r} are not as many, in one place"
+            f"a pickled sparse matrix: {col._spec!r} and {values._spec!r} are not as many, in one "
+            "place"
         )
     begins, at = crow.numpy(force=True), col.numpy(force=True)
     steps = begins[1:] - begins[:-1]
@@ -177,7 +182,7 @@ def from_pickle(
     return made.requires_grad_(requires_grad)
 
 
-# ---- what is done with it ----
+# ---- functions ----
 
 
 def _plain(value: Any) -> Any:
@@ -187,7 +192,7 @@ def _plain(value: Any) -> Any:
 
 
 def through(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of matrices by coordinates; a sparse matrix it gives is by rows."""
+    """The function of matrices by coordinates, with sparse results by rows."""
 
     @functools.wraps(function)
     def run(*args: Any, **named: Any) -> Any:
@@ -227,7 +232,7 @@ _OWN = (
 
 
 def install() -> None:
-    """Give the class the methods of sparse tensors, and every tensor the way to it."""
+    """Give the class the methods of sparse tensors, and every tensor `to_sparse_csr`."""
     for name, method in vars(SparseTensor).items():
         if callable(method) and name not in (*_IN_PLACE, *_OWN) and name not in vars(CsrTensor):
             setattr(CsrTensor, name, through(method))
@@ -255,17 +260,18 @@ def _refused(name: str) -> Callable[..., Any]:
 def _of_rows_only(name: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
         raise LayoutError(
-            f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() first"
+            f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() "
+            "first"
         )
 
     return method
 
 
-# ---- making ----
+# ---- construction ----
 
 
 def _check(crow: Any, col: Any, values: Any, size: tuple[int, ...]) -> None:
-    """What PyTorch's invariants say; elements are read."""
+    """Check PyTorch's invariants; elements are read."""
 
     def require(held: Any, what: str) -> None:
         if not bool(held):
@@ -306,16 +312,18 @@ def sparse_csr_tensor(
     requires_grad: bool = False,
     check_invariants: bool | None = None,
 ) -> CsrTensor:
-    """A sparse matrix of where each row begins, the column of each value, and the values; the columns of a row in order, each once.
+    """A sparse matrix of the starts of rows, the column of each value, and the values.
 
-    That is checked, which reads the indices, unless `check_invariants` is False.
+    The columns of a row are sorted and distinct. That is checked, which reads the indices, unless
+    `check_invariants` is False.
     """
     given = values if isinstance(values, Tensor) else tensor(values, dtype=dtype, device=device)
     kept: Any = shared(given.to(device, dtype))
     crow, col = (x if isinstance(x, Tensor) else tensor(x) for x in (crow_indices, col_indices))
     if crow.dtype not in (int32, int64) or crow.dtype is not col.dtype:
         raise LayoutError(
-            f"sparse_csr_tensor: indices are int64 or int32, both the same, got {crow._spec!r}, {col._spec!r}"
+            f"sparse_csr_tensor: indices are int64 or int32, both the same, got {crow._spec!r}, "
+            f"{col._spec!r}"
         )
     if (
         crow.ndim != 1
@@ -325,7 +333,8 @@ def sparse_csr_tensor(
         or crow.shape[0] < 1
     ):
         raise ShapeError(
-            f"sparse_csr_tensor: vectors are needed, a column for each value, got {crow._spec!r}, {col._spec!r}, {kept._spec!r}"
+            f"sparse_csr_tensor: vectors are needed, a column for each value, got {crow._spec!r}, "
+            f"{col._spec!r}, {kept._spec!r}"
         )
     kind = crow.dtype
     crow, col = (as_tensor(x, int64, kept.device).detach() for x in (crow, col))
@@ -334,7 +343,8 @@ def sparse_csr_tensor(
     size = tuple(int(n) for n in size)
     if len(size) != 2 or size[0] != crow.shape[0] - 1:
         raise ShapeError(
-            f"sparse_csr_tensor: a size {list(size)} does not fit {crow.shape[0] - 1} rows of a matrix"
+            f"sparse_csr_tensor: a size {list(size)} does not fit {crow.shape[0] - 1} rows of a "
+            "matrix"
         )
     if check_invariants is not False:
         _check(crow, col, kept, size)
@@ -365,10 +375,11 @@ def sparse_compressed_tensor(
 def sampled_addmm(
     input: Any, mat1: Any, mat2: Any, *, beta: float = 1.0, alpha: float = 1.0
 ) -> CsrTensor:
-    """beta * input + alpha * (mat1 @ mat2), computed at the places of `input`, a sparse matrix by rows, only."""
+    """beta * input + alpha * (mat1 @ mat2), at the stored elements of the CSR `input` only."""
     if not isinstance(input, CsrTensor):
         raise LayoutError(
-            f"sampled_addmm: a sparse tensor by rows is needed, got {words(input)}; call .to_sparse_csr()"
+            f"sampled_addmm: a sparse tensor by rows is needed, got {words(input)}; call "
+            ".to_sparse_csr()"
         )
     if (
         mat1.ndim != 2

@@ -1,7 +1,7 @@
-"""What ops are for sparse operands: products, sums, elementwise functions that keep zeros.
+"""Ops of sparse operands: products, sums, elementwise functions that keep zeros.
 
-Each is made of ops on the indices and values; see Note [Sparse operands]. `install` gives them to the class as methods
-and operators.
+Each is made of ops on the indices and values; see Note [Sparse operands]. `install` gives them to
+the class as methods and operators.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def _check_product(op: str, x: Any, y: Any, ranks: Sequence[int] = (2,)) -> None
             raise KindError(f"{op}(): a product takes tensors, got {type(v).__name__}")
     if x.ndim != 2 or y.ndim not in ranks or x.shape[1] != y.shape[0]:
         raise ShapeError(
-            f"{op}: {words(x)} and {words(y)} do not fit: the columns of the one are the rows of the other"
+            f"{op}: {words(x)} and {words(y)} do not fit: the columns of the one are the rows of "
+            "the other"
         )
     if any(isinstance(v, SparseTensor) and v.dense_dim() for v in (x, y)):
         raise LayoutError(
@@ -132,7 +133,7 @@ def _times_dense(x: SparseTensor, y: Any) -> Any:
 
 
 def _times_sparse(x: SparseTensor, y: SparseTensor) -> SparseTensor:
-    """Every pair of values that meet, added up by place."""
+    """The products of all matching pairs of values, added up by position."""
     left, right = joined(x._at[1], y._at[0])
     at = views.stack([x._at[0].index_select(0, left), y._at[1].index_select(0, right)])
     values = x._of.index_select(0, left) * y._of.index_select(0, right)
@@ -199,7 +200,8 @@ def pow(input: Any, exponent: Any) -> SparseTensor:
     """Each element to a positive power."""
     if not isinstance(exponent, (int, float)) or exponent <= 0:
         raise LayoutError(
-            f"pow: of {words(input)} to {words(exponent)}; zeros stay zeros for positive numbers only"
+            f"pow: of {words(input)} to {words(exponent)}; zeros stay zeros for positive numbers "
+            "only"
         )
     whole = as_sparse("pow", input).coalesce()
     return _like(whole, whole._of**exponent)
@@ -251,7 +253,8 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
         or 0 in (input.ndim, other.ndim)
     ):
         raise RushlightError(
-            f"add: {words(input)} and {words(other)}: a number would be added to zeros too; call .to_dense() first"
+            f"add: {words(input)} and {words(other)}: a number would be added to zeros too; call "
+            ".to_dense() first"
         )
     other = other if alpha == 1 else other * alpha
     if isinstance(input, SparseTensor) and isinstance(other, SparseTensor):
@@ -338,7 +341,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: DType | No
 def norm(
     input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Any:
-    """The Euclidean length of all elements, dense."""
+    """The Euclidean norm of all elements, dense."""
     x = as_sparse("norm", input)
     if p not in ("fro", 2, None) or dim is not None:
         raise LayoutError(
@@ -349,7 +352,7 @@ def norm(
 
 
 def _grouped(op: str, input: Any, dim: int, dtype: DType | None) -> tuple[SparseTensor, Any, int]:
-    """A coalesced tensor and, for a sparse dimension, which row along it each value belongs to."""
+    """A coalesced tensor and, for a sparse dimension, the row along it of each value."""
     x = as_sparse(op, input).coalesce()
     x = x if dtype is None else x.to(dtype)
     if x.dtype.kind != "f":
@@ -359,7 +362,8 @@ def _grouped(op: str, input: Any, dim: int, dtype: DType | None) -> tuple[Sparse
     dim = wrap_dim(dim, x.ndim, op)
     if dim >= x.sparse_dim() or x.dense_dim():
         raise LayoutError(
-            f"{op}: takes a sparse dimension of a tensor without dense ones, got {dim} of {brief(x)}"
+            f"{op}: takes a sparse dimension of a tensor without dense ones, got {dim} of "
+            f"{brief(x)}"
         )
     others = [d for d in range(x.ndim) if d != dim]
     if not others:
@@ -376,7 +380,7 @@ def _away(x: SparseTensor, group: Any, room: int) -> Any:
 
 
 def softmax(input: Any, dim: int, *, dtype: DType | None = None) -> SparseTensor:
-    """exp(x) / sum(exp(x)) of the values there are along a dimension."""
+    """exp(x) / sum(exp(x)) of the stored values along a dimension."""
     x, group, room = _grouped("sparse.softmax", input, dim, dtype)
     power = _away(x, group, room).exp()
     return _like(x, power / added_up(power, group, room).index_select(0, group))
@@ -408,12 +412,12 @@ def _of_sparse_only(name: str) -> Callable[..., Any]:
 
 
 def _no_sparse_dims(self: Any) -> int:
-    """How many dimensions are named by coordinates: none of a dense tensor's."""
+    """The number of dimensions with coordinates: 0 for a dense tensor."""
     return 0
 
 
 def _all_dense_dims(self: Any) -> int:
-    """How many dimensions lie in memory: all of a dense tensor's."""
+    """The number of dense dimensions: all of a dense tensor's."""
     return len(self._spec.shape)
 
 
@@ -445,7 +449,7 @@ def _install_functions() -> None:
 
 
 def install() -> None:
-    """Put the functions where ops of the same names find them, and on the classes."""
+    """Register the functions under the names of ops, and on the classes."""
     _install_functions()
     made: dict[str, Any] = {
         name: _as_method(function)

@@ -1,11 +1,14 @@
 """Sparse gradients of dense leaves.
 
 # Note [Sparse gradients]
-1. Rows read with `sparse=True` from a table that is a leaf give that leaf a sparse gradient: the index and the rows' gradients, as
-   they are. Nothing of the table's size is made. Several such add up by standing side by side; `coalesce` adds equal indices.
-2. Where a dense gradient meets a sparse one, in a pass or in `.grad`, the sum is dense: the sparse one is added into it.
-3. Only plain passes do this, `SparseWalk`, which takes the place of the usual one when the first such call is recorded, and
-   autograd.grad. Whoever else asks (func, vmap, workers, anomaly detection, a table that is no leaf) gets the dense gradient.
+1. Rows read with `sparse=True` from a table that is a leaf give that leaf a sparse gradient: the
+   index and the rows' gradients. Nothing of the table's size is made. Several are summed by
+   concatenation; `coalesce` adds equal indices.
+2. The sum of a dense and a sparse gradient, in a pass or in `.grad`, is dense: the sparse one is
+   added into it.
+3. Only plain passes do this: `SparseWalk`, which replaces the usual walk when the first such call
+   is recorded, and autograd.grad. All others (func, vmap, workers, anomaly detection, a table that
+   is no leaf) get the dense gradient.
 """
 
 from __future__ import annotations
@@ -30,9 +33,8 @@ class SparseWalk(Walk):
 
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
-        self.rows: list[
-            tuple[Any, SparseTensor]
-        ] = []  # dense gradients, and what is to be added to some of their rows
+        # Dense gradients, and rows to add to them.
+        self.rows: list[tuple[Any, SparseTensor]] = []
 
     def _run_node(self, node: Node) -> Parts:
         leaf = node.edges[0]
@@ -94,7 +96,7 @@ class SparseWalk(Walk):
             hook(handle)
 
     def _is_added(self, before: Any, arrived: Any) -> bool:
-        """Whether sparse rows are added into a dense gradient that is there, which stays the same tensor."""
+        """Whether sparse rows are added into an existing dense gradient, in place."""
         return (
             not self.create
             and isinstance(arrived, SparseTensor)
@@ -102,7 +104,7 @@ class SparseWalk(Walk):
         )
 
     def _take(self, leaf: Any, before: Any, arrived: Any) -> None:
-        """Give a leaf its gradient now, so that it can be taken back."""
+        """Store a leaf's gradient, so that it can be undone."""
         if before is not None and self._is_added(before, arrived):
             self.changed.append((leaf, before, before.clone()))
             with no_grad():
@@ -133,12 +135,12 @@ class _ShowingWalk(SparseWalk):
 
 
 def showing_walk() -> type[Walk] | None:
-    """What makes the walk of `autograd.grad`, where sparse gradients are looked for."""
+    """The constructor of the walk of `autograd.grad` where gradients may be sparse."""
     return _ShowingWalk if Walk.usual is SparseWalk else None
 
 
 def _own(arrived: Any) -> Any:
-    """The gradient in memory of its own: rows and index may be views of what others have."""
+    """The gradient in its own memory: rows and index may be views."""
     return arrived.clone() if isinstance(arrived, SparseTensor) else arrived
 
 
@@ -151,7 +153,7 @@ def _checked(given: Any, leaf: Leaf) -> Any:
 
 
 def together(a: Any, b: Any) -> Any:
-    """The sum of two gradients of which one at least is sparse."""
+    """The sum of two gradients, at least one of them sparse."""
     if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
         at, of = (Needed.cat([x, y], d) for x, y, d in ((a._at, b._at, 1), (a._of, b._of, 0)))
         return make(at, of, a._size, False)
@@ -160,16 +162,15 @@ def together(a: Any, b: Any) -> Any:
 
 
 def _summed(before: Any, arrived: Any) -> Any:
-    """A leaf's gradient with one more."""
+    """A leaf's gradient plus another."""
     both = together(before, arrived)
     crowded = isinstance(both, SparseTensor) and both._nnz() > both._size[0]
-    return (
-        both.coalesce() if crowded else both
-    )  # what is added to again and again must not grow without end
+    # Repeated sums must not grow without bound.
+    return both.coalesce() if crowded else both
 
 
 def look_for_sparse() -> None:
-    """From now on backward passes make sparse gradients where they are wanted."""
+    """Make backward passes compute sparse gradients where they are requested."""
     Walk.usual = SparseWalk
 
 

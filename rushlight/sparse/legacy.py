@@ -1,4 +1,4 @@
-"""PyTorch's older way to make a sparse tensor: rushlight.sparse.FloatTensor(indices, values, size)."""
+"""PyTorch's older constructors of sparse tensors: sparse.FloatTensor(indices, values, size)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rushlight.tensor import Tensor
 
 
 class _Kind(type):
-    """A class per element type, of which every sparse tensor of the type counts as an instance."""
+    """A class per dtype; every sparse tensor of the dtype is an instance of it."""
 
     dtype: DType
 
@@ -19,7 +19,7 @@ class _Kind(type):
         return isinstance(given, SparseTensor) and given.dtype is cls.dtype
 
     def __call__(cls, *args: Any) -> Any:
-        """Of indices, values and perhaps a size; or of sizes alone, without values."""
+        """From indices, values and an optional size; or from sizes alone, without values."""
         if args and isinstance(args[0], Tensor):
             return sparse_coo_tensor(*args)
         sizes = args[0] if len(args) == 1 and not isinstance(args[0], int) else args or (0,)

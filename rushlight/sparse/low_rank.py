@@ -1,4 +1,4 @@
-"""The largest singular values of sparse matrices: only products with a few dense vectors are made of them."""
+"""The largest singular values of sparse matrices, by products with a few dense vectors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def _matrix(op: str, given: Any, q: int) -> Any:
 
 
 def _decomposed(a: Any, times: Product, back: Product, q: int, niter: int) -> SVD:
-    """Of the matrix by which `times` multiplies; `back` multiplies by its adjoint."""
+    """The decomposition of the matrix that `times` multiplies by.
+
+    `back` multiplies by its adjoint.
+    """
     check_iterations("svd_lowrank", niter)
     rows, columns = a.shape
     if rows < columns:
@@ -46,7 +49,7 @@ def _products(a: Any) -> tuple[Product, Product]:
 
 
 def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> SVD:
-    """About the q largest singular values of A - M, with U and V."""
+    """Approximately the q largest singular values of A - M, with U and V."""
     q = 6 if q is None else q
     a = _matrix("svd_lowrank", A, q)
     times, back = _products(a)
@@ -62,7 +65,10 @@ def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None)
 
 
 def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
-    """About the q largest principal components of the rows of A; their mean is taken off without a dense matrix."""
+    """Approximately the q largest principal components of the rows of A.
+
+    Their mean is subtracted without a dense matrix.
+    """
     q = min(6, *A.shape) if q is None else q
     a = _matrix("pca_lowrank", A, q)
     times, back = _products(a)

@@ -1,4 +1,4 @@
-"""Coordinates as numbers of places, and what is found and added up by them: functions of dense tensors."""
+"""Coordinates as linear indices, and lookups and sums by them: functions of dense tensors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.view import views
 
-_MOST = 2**63 - 1  # places an int64 can number
+_MOST = 2**63 - 1  # linear indices that int64 can hold
 
 
 def placed(rows: Any, sizes: Sequence[int]) -> Any:
-    """The number of each element in row-major order, from its coordinates: a table or a list of vectors."""
+    """The row-major linear index of each element, from a table or a list of coordinates."""
     if math.prod(sizes) > _MOST:
         raise ShapeError(f"sparse: a shape {list(sizes)} has more places than int64 can number")
     line = rows[0]
@@ -26,7 +26,7 @@ def placed(rows: Any, sizes: Sequence[int]) -> Any:
 
 
 def coordinates(line: Any, sizes: Sequence[int]) -> Any:
-    """The coordinates of elements from their numbers."""
+    """The coordinates of elements from their linear indices."""
     if not line.shape[0]:
         return line.new_zeros((len(sizes), 0))
     rows = []
@@ -37,14 +37,14 @@ def coordinates(line: Any, sizes: Sequence[int]) -> Any:
 
 
 def added_up(values: Any, place: Any, room: int) -> Any:
-    """A table of zeros into which values are added, in their order; truth values are joined by or."""
+    """A table of zeros into which values are added, in their order; bools are combined by or."""
     if values.dtype is bool_:
         return added_up(values.to(int64), place, room).to(bool_)
     return values.new_zeros((room, *values.shape[1:])).index_add(0, place, values)
 
 
 def joined(wanted: Any, keys: Any) -> tuple[Any, Any]:
-    """All pairs of equal elements of two vectors, as positions in both, in the order of the first."""
+    """All pairs of equal elements of two vectors, as positions, in the order of the first."""
     order = keys.argsort(stable=True)
     ranked = keys.index_select(0, order)
     first = REGISTRY["searchsorted"].function(ranked, wanted)

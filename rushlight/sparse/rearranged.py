@@ -1,4 +1,7 @@
-"""Sparse tensors with their indices rearranged or chosen, and made of dense ones. See Note [Sparse operands]."""
+"""Sparse tensors with rearranged or selected indices, and from dense ones.
+
+See Note [Sparse operands].
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def t(input: Any) -> SparseTensor:
 
 
 def unsqueeze(input: Any, dim: int) -> SparseTensor:
-    """A dimension of size 1 more."""
+    """A new dimension of size 1."""
     x = as_sparse("unsqueeze", input)
     at = wrap_dim(dim, x.ndim + 1, "unsqueeze")
     shape = [*x._size[:at], 1, *x._size[at:]]
@@ -70,7 +73,7 @@ def unsqueeze(input: Any, dim: int) -> SparseTensor:
 
 
 def index_select(input: Any, dim: int, index: Any) -> SparseTensor:
-    """The slices of a dimension that a vector names."""
+    """The slices of a dimension at the indices of a vector."""
     x = as_sparse("index_select", input)
     at = wrap_dim(dim, x.ndim, "index_select")
     shape = [*x._size[:at], index.shape[0], *x._size[at + 1 :]]
@@ -108,7 +111,7 @@ def select(input: Any, dim: int, index: int) -> Any:
 
 
 def get_item(self: Any, key: Any) -> Any:
-    """x[i], x[i, j]: whole numbers and full slices."""
+    """x[i], x[i, j]: integers and full slices."""
     out, dim = self, 0
     for part in key if isinstance(key, tuple) else (key,):
         if isinstance(part, slice) and part == slice(None):
@@ -123,7 +126,7 @@ def get_item(self: Any, key: Any) -> Any:
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
-    """Sparse tensors one after another along a dimension."""
+    """Sparse tensors concatenated along a dimension."""
     parts = [as_sparse("cat", x) for x in tensors]
     first = parts[0]
     at = wrap_dim(dim, first.ndim, "cat")
@@ -150,7 +153,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
 
 
 def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
-    """Sparse tensors of one shape along a new dimension."""
+    """Sparse tensors of one shape stacked along a new dimension."""
     if any(x.shape != tensors[0].shape for x in tensors):
         raise ShapeError(
             f"stack: tensors of one shape are needed, got {[words(x) for x in tensors]}"
@@ -173,7 +176,10 @@ def zeros_like(
 def to_sparse(
     self: Any, sparse_dim: int | None = None, *, layout: Any = None, **named: Any
 ) -> SparseTensor:
-    """The elements that are not zero, with their coordinates; the first sparse_dim dimensions are sparse."""
+    """The elements that are not zero, with their coordinates.
+
+    The first sparse_dim dimensions are sparse.
+    """
     if layout is creation.sparse_csr:
         return self.to_sparse_csr()
     if layout not in (None, creation.sparse_coo) or any(

@@ -1,9 +1,9 @@
-"""For tests of programs: comparisons that tell where values differ, and tensors to try things with. PyTorch's `torch.testing`.
+"""Comparisons and random tensors for tests: PyTorch's `torch.testing`.
 
 Owns: `assert_close`, `assert_allclose`, `make_tensor`.
 Takes: tensors, arrays, numbers, and sequences and mappings of them.
-Gives: nothing where they agree; an AssertionError that names the elements where they do not.
-Never: computes with a record, or changes what it is given.
+Gives: nothing where they agree; else an AssertionError that names the elements that differ.
+Never: computes with a record, or changes its arguments.
 """
 
 from rushlight.testing.comparing import assert_allclose, assert_close

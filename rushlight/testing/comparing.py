@@ -1,7 +1,8 @@
 """`assert_close`: whether two values agree within tolerances, and if not, where they differ most.
 
-Values are taken apart into pairs first (an item of a sequence, a value of a mapping); structure is compared before any element is.
-A pair is of Nones, of booleans, of numbers, or of tensors and what `as_tensor` makes tensors of.
+Values are split into pairs first (an item of a sequence, a value of a mapping); structure is
+compared before any element. A pair is of Nones, of booleans, of numbers, or of tensors and
+arguments of `as_tensor`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rushlight.tensor import Tensor, as_tensor
 Message = str | Callable[[str], str] | None
 Tolerances = tuple[float, float]  # relative, absolute
 
-# What a type's rounding lets pass, as PyTorch has it; every other type is compared exactly.
+# The tolerance of each dtype, as in PyTorch; every other dtype is compared exactly.
 DEFAULT: dict[DType, Tolerances] = {
     dtypes.float16: (1e-3, 1e-5),
     dtypes.bfloat16: (1.6e-2, 1e-5),
@@ -38,7 +39,7 @@ OLDER: dict[DType, Tolerances] = {
 
 
 class Rules(NamedTuple):
-    """What is compared, and how closely."""
+    """Two values and the tolerances."""
 
     tolerances: Tolerances | None
     equal_nan: bool
@@ -49,7 +50,7 @@ class Rules(NamedTuple):
     allow_subclasses: bool
 
     def of(self, *kinds: DType) -> Tolerances:
-        """The tolerances given, or the widest of the types' own."""
+        """The given tolerances, or the larger of the dtypes' own."""
         if self.tolerances is not None:
             return self.tolerances
         own = [DEFAULT.get(kind, (0.0, 0.0)) for kind in kinds]
@@ -57,11 +58,11 @@ class Rules(NamedTuple):
 
 
 class Mismatch(Exception):
-    """Two values differ; says how, in words for the user."""
+    """Two values differ; the message says how."""
 
 
 class Pair(NamedTuple):
-    """Two values that are compared as wholes, and where they were found."""
+    """Two values to compare, and their path in the structure."""
 
     place: str
     comparison: Callable[[], None]
@@ -91,9 +92,10 @@ def assert_close(
     check_stride: bool = False,
     msg: Message = None,
 ) -> None:
-    """Raise an AssertionError unless |actual - expected| <= atol + rtol * |expected| in every element of every pair.
+    """Raise an AssertionError unless |actual - expected| <= atol + rtol * |expected| everywhere.
 
-    Tolerances left out are those of the types. `msg` replaces the message, or makes one of it.
+    That holds for every element of every pair. Default tolerances are those of the dtypes. `msg`
+    replaces the message, or is a function of it.
     """
     if (rtol is None) is not (atol is None):
         missing = "rtol" if rtol is None else "atol"
@@ -121,7 +123,7 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """PyTorch's older comparison: types are not compared, NaNs are equal, tolerances are wider."""
+    """PyTorch's older comparison: dtypes are not compared, NaNs are equal, tolerances are wider."""
     warnings.warn(
         "assert_allclose: PyTorch has given this function up in favour of assert_close; use that",
         FutureWarning,
@@ -176,7 +178,7 @@ def _are(kind: type, *values: Any) -> bool:
 
 
 def _comparison(actual: Any, expected: Any, rules: Rules) -> Callable[[], None]:
-    """The comparison for two values that are not taken apart."""
+    """The comparison of two values that have no items."""
     if actual is None or expected is None:
         return lambda: _same_none(actual, expected)
     booleans = [_is_boolean(value) for value in (actual, expected)]
@@ -196,8 +198,8 @@ def _comparison(actual: Any, expected: Any, rules: Rules) -> Callable[[], None]:
         else:
             return lambda: _close_tensors(tensors[0], tensors[1], rules)
     raise TypeError(
-        f"assert_close: values of {type(actual)} and {type(expected)} cannot be compared; it takes tensors, arrays and numbers "
-        f"of one kind, None, and sequences and mappings of them"
+        f"assert_close: values of {type(actual)} and {type(expected)} cannot be compared; it takes "
+        "tensors, arrays and numbers of one kind, None, and sequences and mappings of them"
     )
 
 
@@ -222,7 +224,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, complex)) or of_numpy
 
 
-# ---- what is not a tensor ----
+# ---- values other than tensors ----
 
 
 def _same_none(actual: Any, expected: Any) -> None:
@@ -271,7 +273,8 @@ def _scalars(
     exact = rtol == atol == 0
     raise Mismatch(
         f"{what} are not {'equal' if exact else 'close'}!\n\nExpected {expected} but got {actual}."
-        f"\nAbsolute difference: {apart}{_allowed(atol, exact)}\nRelative difference: {relative}{_allowed(rtol, exact)}"
+        f"\nAbsolute difference: {apart}{_allowed(atol, exact)}\nRelative difference: "
+        f"{relative}{_allowed(rtol, exact)}"
     )
 
 
@@ -322,7 +325,8 @@ def _close_sparse(actual: Any, expected: Any, tolerances: Tolerances, equal_nan:
     counts = actual._nnz(), expected._nnz()
     if counts[0] != counts[1]:
         raise Mismatch(
-            f"The number of specified values in sparse COO tensors does not match: {counts[0]} != {counts[1]}"
+            f"The number of specified values in sparse COO tensors does not match: {counts[0]} != "
+            f"{counts[1]}"
         )
     _close_elements("Sparse COO indices", actual.indices(), expected.indices(), (0.0, 0.0), False)
     _close_elements("Sparse COO values", actual.values(), expected.values(), tolerances, equal_nan)
@@ -332,7 +336,8 @@ def _close_rows(actual: Any, expected: Any, tolerances: Tolerances, equal_nan: b
     counts = actual._nnz(), expected._nnz()
     if counts[0] != counts[1]:
         raise Mismatch(
-            f"The number of specified values in sparse CSR tensors does not match: {counts[0]} != {counts[1]}"
+            f"The number of specified values in sparse CSR tensors does not match: {counts[0]} != "
+            f"{counts[1]}"
         )
     for part in ("crow_indices", "col_indices"):
         _close_elements(
@@ -362,16 +367,16 @@ def _close_elements(
         )
     if bool(same.all()):
         return
-    if not inexact:  # differences of small types would wrap around
+    if not inexact:  # differences of small dtypes would wrap around
         actual, expected = actual.to(dtypes.int64), expected.to(dtypes.int64)
     apart = (actual - expected).abs().masked_fill(same, 0)
     relative = (apart / expected.abs()).masked_fill(same, 0)
     wrong = int((~same).sum())
     raise Mismatch(
         f"{what} are not {'equal' if exact else 'close'}!\n\n"
-        f"Mismatched elements: {wrong} / {same.numel()} ({wrong / same.numel():.1%})"
-        f"\nGreatest absolute difference: {_greatest(apart)}{_allowed(atol, exact)}"
-        f"\nGreatest relative difference: {_greatest(relative)}{_allowed(rtol, exact)}"
+        f"Mismatched elements: {wrong} / {same.numel()} ({wrong / same.numel():.1%})\nGreatest "
+        f"absolute difference: {_greatest(apart)}{_allowed(atol, exact)}\nGreatest relative "
+        f"difference: {_greatest(relative)}{_allowed(rtol, exact)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`make_tensor`: a tensor of random elements between bounds, laid out as asked."""
+"""`make_tensor`: a tensor of random elements between bounds, in a given layout."""
 
 from __future__ import annotations
 
@@ -25,17 +25,21 @@ def make_tensor(
     exclude_zero: bool = False,
     memory_format: Any = None,
 ) -> Any:
-    """Random elements in [low, high): by default in [-9, 9) (integers to 9, unsigned ones in [0, 10), bool both).
+    """Random elements in [low, high).
 
-    With `noncontiguous` every second element of memory is left out; with `exclude_zero` zeros become the smallest positive number.
+    The default is [-9, 9), for integers [-9, 10), for unsigned ones [0, 10), for bool both values.
+    With `noncontiguous` every second element of memory is left out; with `exclude_zero` zeros
+    become the smallest positive number.
     """
     if noncontiguous and memory_format is not None:
         raise ValueError(
-            f"make_tensor: `noncontiguous` and `memory_format` exclude each other, got both (memory_format={memory_format!r})"
+            "make_tensor: `noncontiguous` and `memory_format` exclude each other, got both "
+            f"(memory_format={memory_format!r})"
         )
     if requires_grad and dtype.kind not in "fc":
         raise ValueError(
-            f"make_tensor: `requires_grad=True` needs a floating-point or complex dtype, got {dtype!r}"
+            "make_tensor: `requires_grad=True` needs a floating-point or complex dtype, got "
+            f"{dtype!r}"
         )
     size = creation.shape_of(shape)
     spread = noncontiguous and math.prod(size) > 1
@@ -51,7 +55,7 @@ def make_tensor(
 
 
 def _bounds(dtype: DType, low: Any, high: Any) -> Bounds:
-    """Where elements lie: the bounds given or the type's usual ones, within what the type holds."""
+    """The bounds: the given ones or the dtype's defaults, within the dtype's range."""
     if any(given is not None and math.isnan(given) for given in (low, high)):
         raise ValueError(
             f"make_tensor: `low` and `high` cannot be NaN, but got low={low} and high={high}"
@@ -64,7 +68,8 @@ def _bounds(dtype: DType, low: Any, high: Any) -> Bounds:
     bottom, top = _range(dtype)
     if not (bottom <= least < top or bottom < most <= top or (least <= bottom and most >= top)):
         raise ValueError(
-            f"make_tensor: {dtype!r} holds numbers in [{bottom}, {top}), and `low` and `high` ask for [{least}, {most})"
+            f"make_tensor: {dtype!r} holds numbers in [{bottom}, {top}), and `low` and `high` ask "
+            f"for [{least}, {most})"
         )
     least, most = max(least, bottom), min(most, top)
     if dtype.kind in "fc":
@@ -93,7 +98,7 @@ def _drawn(size: tuple[int, ...], dtype: DType, device: Any, bounds: Bounds) -> 
     real = dtypes.real_type(dtype)
     if low == high:
         return creation.full(size, low, dtype=dtype, device=device)
-    halved = 2 if high - low > finfo(real).max else 1  # or the width itself would overflow
+    halved = 2 if high - low > finfo(real).max else 1  # else the width would overflow
     parts = [
         creation.empty(size, dtype=real, device=device).uniform_(low / halved, high / halved)
         * halved

@@ -1,7 +1,7 @@
 """Small tools with PyTorch's names.
 
 Owns: checkpoint, capsules, datasets and loaders.
-Takes: user functions and tensors. Gives: the same, with less memory held.
+Takes: user functions and tensors. Gives: their results, with less memory held.
 Never: reaches below the tape's public records.
 """
 

@@ -1,7 +1,8 @@
-"""Nestings of tuples, lists, dicts and named tuples taken apart and put together: PyTorch's `torch.utils._pytree`.
+"""Nested containers flattened and rebuilt: PyTorch's `torch.utils._pytree`.
 
-Whatever is none of those, None included, is a leaf. A dict is taken apart in its own order; another dict with the same keys
-fits it in any order (`TreeSpec.flatten_up_to`).
+Containers are tuples, lists, dicts and named tuples; anything else, None included, is a leaf. A
+dict is flattened in its own order; another dict with the same keys matches it in any order
+(`TreeSpec.flatten_up_to`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-Parts = tuple[list[Any], Any]  # the children, and what else is needed to put them together
+Parts = tuple[list[Any], Any]  # the children, and the context for rebuilding
 
 
 class Container(NamedTuple):
-    """How one type is taken apart and put together."""
+    """The functions that flatten and rebuild one type."""
 
     flatten: Callable[[Any], Parts]
     unflatten: Callable[[list[Any], Any], Any]
@@ -46,7 +47,10 @@ def register_pytree_node(
     unflatten_fn: Callable[[Any, Any], Any],
     **_: Any,
 ) -> None:
-    """Take instances of `cls` for containers: `flatten_fn(x)` gives (children, context), `unflatten_fn(children, context)` x."""
+    """Treat instances of `cls` as containers.
+
+    `flatten_fn(x)` gives (children, context), `unflatten_fn(children, context)` gives x.
+    """
     if cls in CONTAINERS:
         raise ValueError(f"register_pytree_node: {cls.__name__} is registered already")
 
@@ -71,7 +75,10 @@ def _container(tree: Any) -> Container | None:
 
 
 class TreeSpec:
-    """The shape of a tree: the container and the shapes of its children; `kind` is None for a leaf."""
+    """The structure of a tree: the container and the structures of its children.
+
+    `kind` is None for a leaf.
+    """
 
     __slots__ = ("children", "context", "kind", "num_leaves")
 
@@ -90,7 +97,8 @@ class TreeSpec:
         given = list(leaves)
         if len(given) != self.num_leaves:
             raise ValueError(
-                f"tree_unflatten: {len(given)} leaves for a tree that has {self.num_leaves}: {self!r}"
+                f"tree_unflatten: {len(given)} leaves for a tree that has {self.num_leaves}: "
+                f"{self!r}"
             )
         return self._build(iter(given))
 
@@ -101,7 +109,10 @@ class TreeSpec:
         return CONTAINERS.get(self.kind, _NAMED).unflatten(parts, self.context)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """The parts of `tree` where this shape has its leaves; ValueError where the tree does not begin like it."""
+        """The subtrees of `tree` at the leaves of this structure.
+
+        ValueError where it does not match.
+        """
         if self.kind is None:
             return [tree]
         if type(tree) is not self.kind:
@@ -158,7 +169,7 @@ LEAF = TreeSpec()
 def tree_flatten(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[list[Any], TreeSpec]:
-    """The leaves in order, and the shape to put them together again."""
+    """The leaves in order, and the structure."""
     leaves: list[Any] = []
     return leaves, _take_apart(tree, leaves, is_leaf)
 
@@ -190,7 +201,7 @@ def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> T
 def tree_map(
     func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> Any:
-    """`func` on every leaf; with more trees, on the leaves at the same place."""
+    """`func` on every leaf; with more trees, on the leaves at the same position."""
     leaves, spec = tree_flatten(tree, is_leaf)
     others = [spec.flatten_up_to(rest) for rest in rests]
     return spec.unflatten([func(*group) for group in zip(leaves, *others, strict=True)])
@@ -212,7 +223,10 @@ def tree_any(predicate: Callable[[Any], bool], tree: Any) -> bool:
 def broadcast_prefix(
     prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Any]:
-    """A leaf of `prefix` for every leaf of `tree`, where `prefix` may end earlier: then it stands for all below."""
+    """A leaf of `prefix` for every leaf of `tree`.
+
+    a leaf of `prefix` applies to the whole subtree.
+    """
     spec = tree_structure(prefix, is_leaf)
     found: list[Any] = []
     for value, part in zip(tree_leaves(prefix, is_leaf), spec.flatten_up_to(tree), strict=True):

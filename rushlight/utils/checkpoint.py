@@ -1,4 +1,7 @@
-"""Gradient checkpointing by replay: the user's function runs once; its interior is dropped and rebuilt."""
+"""Gradient checkpointing by replay: the user's function runs once.
+
+Its interior is dropped and rebuilt.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def _tensors(thing: Any) -> Iterator[Value]:
 
 
 def is_checkpointing() -> bool:
-    """Whether the call is inside a checkpointed function: what it computes now may be dropped and rebuilt later."""
+    """Whether the call is inside a checkpoint, whose interior may be dropped and rebuilt."""
     region = STATE.get().region
     while region is not None and not isinstance(region, Checkpoint):
         region = region.outer
@@ -48,11 +51,12 @@ def checkpoint(
     early_stop: bool = True,
     **named: Any,
 ) -> Any:
-    """`function(*args)` without keeping what its interior saved for backward: that is rebuilt when first needed.
+    """`function(*args)` without keeping its interior: that is rebuilt when backward needs it.
 
-    The function itself runs once, so prints, hooks and statistics happen once; dropout masks and autocast decisions are
-    in the record and repeat exactly. `context_fn` gives a block for the run and one for recomputing; the latter is not
-    entered, because nothing is run again. PyTorch's other arguments are accepted for its sake: replay needs none of them.
+    The function itself runs once, so prints, hooks and statistics happen once; dropout masks and
+    autocast decisions are in the record and repeat exactly. `context_fn` gives a block for the run
+    and one for recomputing; the latter is not entered, because no user code runs again. PyTorch's
+    other arguments are accepted for compatibility: replay needs none of them.
     """
     if STATE.get().dual is not None:  # Note [Dual values] 5
         return function(*args, **named)
@@ -70,7 +74,7 @@ def checkpoint(
 
 @contextlib.contextmanager
 def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
-    """For PyTorch's sake: replay makes what is needed and no more, whatever is asked."""
+    """Accepted for compatibility: replay rebuilds only what is needed in any case."""
     yield
 
 

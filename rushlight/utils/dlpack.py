@@ -12,5 +12,5 @@ __all__ = ["from_dlpack", "to_dlpack"]
 
 
 def to_dlpack(tensor: Tensor) -> Any:
-    """A DLPack capsule (without a version) over the tensor's memory, for one taker."""
+    """A DLPack capsule (without a version) over the tensor's memory, for one consumer."""
     return dlpack.give(tensor)

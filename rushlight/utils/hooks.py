@@ -1,4 +1,4 @@
-"""What hooks are taken off with, by PyTorch's name `torch.utils.hooks`."""
+"""Handles that remove hooks, by PyTorch's name `torch.utils.hooks`."""
 
 from rushlight.tape.record.hook_tables import Handle as RemovableHandle
 

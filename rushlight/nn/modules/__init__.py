@@ -1,6 +1,7 @@
-"""PyTorch's `torch.nn.modules`: the layers by the files in which PyTorch has them.
+"""PyTorch's `torch.nn.modules`: the layers by PyTorch's files.
 
-Owns: the table of those files. Takes: layers. Gives: `nn.modules.conv`, `nn.modules.batchnorm` and so on, also for import.
+Owns: the table of those files. Takes: layers. Gives: `nn.modules.conv`, `nn.modules.batchnorm` and
+so on, also for import.
 Never: layers of its own, which are in `nn`.
 """
 
@@ -43,7 +44,7 @@ def _each(source: ModuleType, *stems: str) -> dict[str, Any]:
 
 
 def _classes(source: ModuleType) -> dict[str, Any]:
-    """The public layers that a file of ours declares."""
+    """The public layers that one of our files declares."""
     found = vars(source).items()
     return {
         name: kind
@@ -54,7 +55,7 @@ def _classes(source: ModuleType) -> dict[str, Any]:
     }
 
 
-# By PyTorch's file; a name that begins with an underscore is a base class that scripts ask `isinstance` of.
+# By PyTorch's file; a name that begins with an underscore is a base class for `isinstance`.
 FILES: dict[str, dict[str, Any]] = {
     "activation": _classes(_activation) | {"MultiheadAttention": _attention.MultiheadAttention},
     "adaptive": _classes(_adaptive),

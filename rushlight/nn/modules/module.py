@@ -1,4 +1,4 @@
-"""Hooks of every module, those that are yet to be made included: PyTorch's `torch.nn.modules.module`."""
+"""Hooks of every module, present and future: PyTorch's `torch.nn.modules.module`."""
 
 from __future__ import annotations
 
@@ -26,24 +26,36 @@ Hook = Callable[..., Any]
 
 
 def register_module_forward_pre_hook(hook: Hook) -> Handle:
-    """Call `hook(module, args)` before each module's forward; what it returns, if anything, takes the place of args."""
+    """Call `hook(module, args)` before each module's forward.
+
+    a result that is not None replaces args.
+    """
     return add_hook(ON_CALL, ("before", (hook, False)))
 
 
 def register_module_forward_hook(
     hook: Hook, *, with_kwargs: bool = False, always_call: bool = False
 ) -> Handle:
-    """Call `hook(module, args, result)` after each module's forward; what it returns, if anything, is the result."""
+    """Call `hook(module, args, result)` after each forward.
+
+    a result that is not None replaces it.
+    """
     return add_hook(ON_CALL, ("after", (hook, with_kwargs, always_call)))
 
 
 def register_module_full_backward_pre_hook(hook: Hook) -> Handle:
-    """Call `hook(module, grad_output)` in each module's backward, before it; it may give other gradients."""
+    """Call `hook(module, grad_output)` before each module's backward.
+
+    It may return other gradients.
+    """
     return add_hook(ON_CALL, ("before backward", hook))
 
 
 def register_module_full_backward_hook(hook: Hook) -> Handle:
-    """Call `hook(module, grad_input, grad_output)` in each module's backward, after it; it may give other gradients."""
+    """Call `hook(module, grad_input, grad_output)` after each module's backward.
+
+    It may return other gradients.
+    """
     return add_hook(ON_CALL, ("backward", hook))
 
 
@@ -51,15 +63,15 @@ register_module_backward_hook = register_module_full_backward_hook
 
 
 def register_module_parameter_registration_hook(hook: Hook) -> Handle:
-    """Call `hook(module, name, parameter)` whenever a parameter is registered; what it returns, if anything, is it."""
+    """Call `hook(module, name, parameter)` when a parameter is registered; a result replaces it."""
     return add_hook(ON_MEMBER, (PARAMETER, hook))
 
 
 def register_module_buffer_registration_hook(hook: Hook) -> Handle:
-    """Call `hook(module, name, buffer)` whenever a buffer is registered; what it returns, if anything, is it."""
+    """Call `hook(module, name, buffer)` when a buffer is registered; a result replaces it."""
     return add_hook(ON_MEMBER, (BUFFER, hook))
 
 
 def register_module_module_registration_hook(hook: Hook) -> Handle:
-    """Call `hook(module, name, submodule)` whenever a submodule is registered; what it returns, if anything, is it."""
+    """Call `hook(module, name, submodule)` when a submodule is registered; a result replaces it."""
     return add_hook(ON_MEMBER, (MODULE, hook))

@@ -1,4 +1,4 @@
-"""Numbers given once for several dimensions: PyTorch's `torch.nn.modules.utils`."""
+"""One number given for several dimensions: PyTorch's `torch.nn.modules.utils`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _quadruple = _ntuple(4, "_quadruple")
 
 
 def _reverse_repeat_tuple(t: Sequence[int], n: int) -> tuple[int, ...]:
-    """From the last on, each n times: what `pad` takes."""
+    """Each number n times, the last first: the form that `pad` takes."""
     return tuple(x for x in reversed(t) for _ in range(n))
 
 
 def _list_with_default(out_size: Sequence[int | None], defaults: Sequence[int]) -> list[int]:
-    """The sizes, with those of the end of `defaults` where they are None."""
+    """The sizes, with the last ones of `defaults` where they are None."""
     if len(defaults) <= len(out_size):
         raise ValueError(
             f"input dimension should be at least {len(out_size) + 1}, got {len(defaults)}"
@@ -37,7 +37,7 @@ def _list_with_default(out_size: Sequence[int | None], defaults: Sequence[int]) 
 
 
 def consume_prefix_in_state_dict_if_present(state_dict: dict[str, Any], prefix: str) -> None:
-    """Take a prefix such as "module." off the names of a state, in place; what the state says of its parts goes along."""
+    """Remove a prefix such as "module." from the names of a state and of its metadata, in place."""
     for key in list(state_dict):
         if key.startswith(prefix):
             state_dict[key[len(prefix) :]] = state_dict.pop(key)

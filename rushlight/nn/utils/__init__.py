@@ -1,6 +1,7 @@
-"""What is done to a model from outside: its gradients clipped, its sequences packed, its weights parametrised.
+"""Utilities for models: clipping of gradients, packed sequences, parametrised weights.
 
-Owns: gradients of a model taken together, sequences of different lengths, weights that are functions of parameters.
+Owns: gradients of a model as a whole, sequences of different lengths, weights that are functions of
+parameters.
 Takes: modules, parameters, tensors. Gives: the same, changed.
 Never: reaches below ops/.
 """

@@ -1,4 +1,4 @@
-"""What is done to all gradients of a model at once."""
+"""Clipping of all gradients of a model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all elements of tensors taken together."""
+    """The norm of all elements of all tensors."""
     listed = _listed(tensors)
     if not listed:
         return creation.zeros(())
@@ -51,7 +51,8 @@ def get_total_norm(
     total = _norm(views.stack([_norm(t, norm_type).to(home) for t in listed]), norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RushlightError(
-            f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}; a gradient is not finite"
+            f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}; a gradient is not "
+            "finite"
         )
     return total
 
@@ -76,9 +77,9 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """Scale the gradients so that their norm, taken together, is at most `max_norm`; the norm before that.
+    """Scale the gradients so that their total norm is at most `max_norm`; returns the norm before.
 
-    Nothing is read back to the host, unless `error_if_nonfinite` asks for it.
+    Nothing is read back to the host, except with `error_if_nonfinite`.
     """
     listed = _listed(parameters)
     total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite)
@@ -90,7 +91,7 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Hold every element of the gradients between -clip_value and clip_value."""
+    """Clamp every element of the gradients to [-clip_value, clip_value]."""
     bound = float(clip_value)
     for g in _grads(parameters):
         g.copy_(clamp(g, -bound, bound))

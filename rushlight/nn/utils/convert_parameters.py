@@ -12,12 +12,12 @@ from rushlight.tensor import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters in a line."""
+    """The elements of all parameters as one vector."""
     return views.cat([views.reshape(p, (-1,)) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Write the elements of a line into the parameters, in order."""
+    """Write the elements of a vector into the parameters, in order."""
     listed = list(parameters)
     wanted = sum(p.numel() for p in listed)
     if vec.shape != (wanted,):

@@ -1,4 +1,4 @@
-"""Batch norm in evaluation as part of the layer before it; layers made without initial values; weights in another layout."""
+"""Fused batch norms, layers without initial values, weights in another layout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fuse_conv_bn_weights(
     bn_b: Any,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """A convolution's weight and bias with a batch norm's statistics and parameters in them."""
+    """A convolution's weight and bias with a batch norm folded in."""
     bias, scale, shift = _or(conv_b, bn_rm, 0.0), _or(bn_w, bn_rm, 1.0), _or(bn_b, bn_rm, 0.0)
     factor = scale * (bn_rv + bn_eps).rsqrt()
     shape = [1] * conv_w.ndim
@@ -47,7 +47,7 @@ def _check_evaluating(name: str, *modules: Any) -> None:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A convolution that does what `conv` and then `bn` do in evaluation."""
+    """A convolution that equals `conv` followed by `bn` in evaluation."""
     _check_evaluating("fuse_conv_bn_eval", conv, bn)
     if bn.running_mean is None or bn.running_var is None:
         raise AssertionError("fuse_conv_bn_eval: the batch norm has no running statistics")
@@ -68,16 +68,17 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 def fuse_linear_bn_weights(
     linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
 ) -> tuple[Parameter, Parameter]:
-    """A linear layer's weight and bias with a batch norm's statistics and parameters in them."""
+    """A linear layer's weight and bias with a batch norm folded in."""
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A linear layer that does what `linear` and then `bn` do in evaluation."""
+    """A linear layer that equals `linear` followed by `bn` in evaluation."""
     _check_evaluating("fuse_linear_bn_eval", linear, bn)
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise AssertionError(
-            "fuse_linear_bn_eval: the batch norm must have a feature for each of the layer's, or one"
+            "fuse_linear_bn_eval: the batch norm must have a feature for each of the layer's, or "
+            "one"
         )
     fused = copy.deepcopy(linear)
     fused.weight, fused.bias = fuse_linear_bn_weights(
@@ -87,7 +88,7 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 
 
 def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Any:
-    """A module whose parameters hold whatever is in the memory, for a state that is loaded next."""
+    """A module whose parameters have uninitialised memory, for a state that is loaded next."""
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
@@ -106,10 +107,16 @@ def _convert(module: Any, memory_format: Any, kinds: tuple[type, ...]) -> Any:
 
 
 def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """The weights of two-dimensional convolutions in another layout of memory; values and results stay the same."""
+    """Convert the weights of two-dimensional convolutions to another memory layout.
+
+    Results stay equal.
+    """
     return _convert(module, memory_format, (Conv2d, ConvTranspose2d))
 
 
 def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
-    """The weights of three-dimensional convolutions in another layout of memory; values and results stay the same."""
+    """Convert the weights of three-dimensional convolutions to another memory layout.
+
+    Results stay equal.
+    """
     return _convert(module, memory_format, (Conv3d, ConvTranspose3d))

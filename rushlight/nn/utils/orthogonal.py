@@ -1,4 +1,4 @@
-"""Weights whose rows or columns are orthonormal, learned through a matrix of any numbers."""
+"""Weights with orthonormal rows or columns, learned through an unconstrained matrix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _eye(n: int, like: Any) -> Any:
 
 
 def _nearest(a: Any) -> Any:
-    """The orthogonal factor of a matrix whose triangle has a positive diagonal."""
+    """The orthogonal factor of the QR factorisation with a positive diagonal of R."""
     packed, tau = _op("geqrf")(a)
     signs = packed.diagonal(0, -2, -1).sgn().unsqueeze(-2)
     return _op("linalg_householder_product")(packed, tau) * signs
@@ -42,7 +42,10 @@ def _is_orthogonal(q: Any) -> bool:
 
 
 class _Orthogonal(Module):
-    """A matrix with orthonormal columns (rows, if it is wide) of any matrix; times `base`, at which training starts."""
+    """Maps any matrix to one with orthonormal columns (rows, if it is wide), times `base`.
+
+    Training starts at `base`.
+    """
 
     base: Tensor
 
@@ -83,14 +86,15 @@ class _Orthogonal(Module):
         return q.mT if wide else q
 
     def right_inverse(self, Q: Any) -> Any:
-        """What gives a matrix, or, with a base, the matrix nearest to it."""
+        """An input that maps to this matrix; with a base, the base is set to map to it."""
         wide = Q.shape[-2] < Q.shape[-1]
         q = Q.mT if wide else Q
         n, k = q.shape[-2:]
         if not self.has_base:
             if self.kind is not _Map.householder:
                 raise NotImplementedError(
-                    "orthogonal: the matrix exponential and Cayley's map cannot be assigned to with use_trivialization=False"
+                    "orthogonal: the matrix exponential and Cayley's map cannot be assigned to "
+                    "with use_trivialization=False"
                 )
             packed, tau = _op("geqrf")(q.detach())
             signs = packed.diagonal(0, -2, -1).sign() * (1 - 2 * (tau == 0).to(packed.dtype))
@@ -113,9 +117,10 @@ def orthogonal(
     *,
     use_trivialization: bool = True,
 ) -> Module:
-    """A weight with orthonormal columns, or rows: by `orthogonal_map` "matrix_exp", "cayley" or "householder".
+    """A weight with orthonormal columns or rows.
 
-    By default the exponential for square and complex weights, else Householder's reflections. `use_trivialization` keeps a base
+    `orthogonal_map` is "matrix_exp", "cayley" or "householder"; by default the exponential for
+    square and complex weights, else Householder's reflections. `use_trivialization` keeps a base
     that training starts from, so that any weight can be assigned.
     """
     weight = getattr(module, name, None)
@@ -130,7 +135,8 @@ def orthogonal(
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
     if orthogonal_map not in _Map.__members__:
         raise ValueError(
-            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
+            'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: '
+            f"{orthogonal_map}"
         )
     made = _Orthogonal(weight, _Map[orthogonal_map], use_trivialization)
     return register_parametrization(module, name, made, unsafe=True)

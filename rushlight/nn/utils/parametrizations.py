@@ -1,4 +1,4 @@
-"""Parametrizations to choose from: a weight of given length and direction, a weight whose largest factor is 1."""
+"""Ready parametrizations: weight norm and spectral norm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 
 
 def length_except(v: Tensor, dim: int | None) -> Any:
-    """The length of each slice along a dimension, or of everything (-1 or None), to be broadcast over `v`."""
+    """The norm of each slice along a dimension, or of everything (-1, None), for broadcasting."""
     if dim is None or dim == -1:
         return vector_norm(v)
     others = [d for d in range(v.ndim) if d != wrap_dim(dim, v.ndim, "weight_norm")]
@@ -43,11 +43,11 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """A weight learned as its length (`original0`) and direction (`original1`), by slices along a dimension."""
+    """A weight learned as norm (`original0`) and direction (`original1`), by slices."""
     register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
 
     def rename(_: Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """States that `nn.utils.weight_norm` wrote have other names for the two parts."""
+        """States that `nn.utils.weight_norm` wrote name the two tensors differently."""
         for older, i in (("g", 0), ("v", 1)):
             if f"{prefix}{name}_{older}" in state:
                 state[f"{prefix}parametrizations.{name}.original{i}"] = state.pop(
@@ -59,7 +59,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 class _SpectralNorm(Module):
-    """A weight over its largest singular value, which power iteration follows."""
+    """A weight over its largest singular value, estimated by power iteration."""
 
     def __init__(
         self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
@@ -98,7 +98,7 @@ class _SpectralNorm(Module):
         matrix = self.matrix_of(weight)
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
-        # Copies, because a second forward moves the vectors on before backward has read them.
+        # Copies, because a second forward changes the vectors before backward has read them.
         largest = products.vdot(self._u.clone(), products.mv(matrix, self._v.clone()))
         return e.div(weight, largest)
 
@@ -113,7 +113,7 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:
-    """A weight divided by its largest singular value; power iteration goes on in training."""
+    """A weight divided by its largest singular value; power iteration continues in training."""
     if dim is None:
         dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
     weight = getattr(module, name, None)

@@ -1,10 +1,11 @@
 """Weights that are functions of parameters.
 
 # Note [Parametrised modules]
-1. A parametrised module gets another class, below its own, on which the weight is a property: reading it runs the
-   functions on what is kept in `module.parametrizations.<name>` (`original`, or `original0`, `original1`, ... where the
-   functions take several tensors); writing it runs their `right_inverse` and changes the originals.
-2. The functions are modules, run in the order of registration; `right_inverse` in the other.
+1. A parametrised module gets a subclass of its class, on which the weight is a property: reading it
+   runs the functions on `module.parametrizations.<name>` (`original`, or `original0`, `original1`,
+   ... where the functions take several tensors); writing it runs their `right_inverse` and changes
+   the originals.
+2. The functions are modules, run in the order of registration; `right_inverse` in reverse.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _kept: list[dict[tuple[int, str], Any]] = []  # one dict per open `cached()`; th
 
 @contextlib.contextmanager
 def cached() -> Iterator[None]:
-    """Inside it a parametrised weight is computed once and kept."""
+    """A block in which a parametrised weight is computed once and kept."""
     _kept.append(_kept[-1] if _kept else {})
     try:
         yield
@@ -46,24 +47,23 @@ def cached() -> Iterator[None]:
 
 
 class ParametrizationList(ModuleList):
-    """The functions of one weight, and the tensors they begin with."""
+    """The functions of one weight, and the tensors they start from."""
 
     def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
         super().__init__(modules)
         self.unsafe = unsafe
         given: Any = original
-        # One that says it has no inverse begins with the tensor as it is.
+        # A function without an inverse starts from the tensor itself.
         with no_grad(), contextlib.suppress(NotImplementedError):
             for module in reversed(modules):
                 if hasattr(module, "right_inverse"):
-                    with contextlib.suppress(
-                        NotImplementedError
-                    ):  # then the weight is where it begins
+                    # Then the weight itself is the start.
+                    with contextlib.suppress(NotImplementedError):
                         given = module.right_inverse(given)
         self.is_tensor = isinstance(given, Tensor)
         parts = self._checked(given, original)
         self.ntensors = len(parts)
-        if self.is_tensor:  # the same object, which an optimiser may know
+        if self.is_tensor:  # the same object, which an optimiser may hold
             if given is not original:
                 replace_content(
                     original, given.detach().clone() if given._base is not None else given.detach()
@@ -81,8 +81,8 @@ class ParametrizationList(ModuleList):
         if isinstance(given, Tensor):
             if given.dtype is not original.dtype:
                 raise ValueError(
-                    f"a parametrization of one tensor: its right_inverse must keep the type {original.dtype!r}, got "
-                    f"{given.dtype!r}"
+                    "a parametrization of one tensor: its right_inverse must keep the type "
+                    f"{original.dtype!r}, got {given.dtype!r}"
                 )
             return [given]
         if not isinstance(given, Sequence):
@@ -114,7 +114,8 @@ class ParametrizationList(ModuleList):
         for module in reversed(list(self)):
             if not hasattr(module, "right_inverse"):
                 raise RuntimeError(
-                    f"parametrization {type(module).__name__} has no right_inverse, so the weight cannot be assigned to"
+                    f"parametrization {type(module).__name__} has no right_inverse, so the weight "
+                    "cannot be assigned to"
                 )
             given = module.right_inverse(given)
         if self.is_tensor != isinstance(given, Tensor):
@@ -152,7 +153,10 @@ def _property_of(name: str) -> property:
 
 
 def _class_for(kind: type[Module], names: Iterable[str]) -> type:
-    """A class below another on which weights are properties; copies of a module share it, so it never changes."""
+    """A subclass on which weights are properties.
+
+    Copies of a module share it, so it never changes.
+    """
 
     def assign(self: Any, name: str, value: Any) -> None:
         if isinstance(type(self).__dict__.get(name), property):
@@ -164,7 +168,8 @@ def _class_for(kind: type[Module], names: Iterable[str]) -> type:
 
     def refuse(self: Any, protocol: Any) -> Any:
         raise RuntimeError(
-            f"a parametrised {kind.__name__} cannot be pickled: its class is made as the program runs; save its state_dict()"
+            f"a parametrised {kind.__name__} cannot be pickled: its class is made as the program "
+            "runs; save its state_dict()"
         )
 
     def copied(self: Any, memo: dict[int, Any]) -> Any:
@@ -183,7 +188,7 @@ def _class_for(kind: type[Module], names: Iterable[str]) -> type:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether the module, or one weight of it, is parametrised."""
+    """Whether the module, or one of its weights, is parametrised."""
     found = module.__dict__.get("parametrizations")
     if not isinstance(found, ModuleDict):
         return False
@@ -191,16 +196,17 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 
 
 def type_before_parametrizations(module: Module) -> type:
-    """The module's class as it was written."""
+    """The module's class before parametrization."""
     return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Make a weight (or buffer) of a module the result of `parametrization(weight)`; several are run in turn.
+    """Make a weight (or buffer) of a module the result of `parametrization(weight)`.
 
-    Unless `unsafe`, the result must have the shape and type of the weight.
+    Several parametrizations run in turn. Unless `unsafe`, the result must have the shape and dtype
+    of the weight.
     """
     parametrization.train(module.training)
     if is_parametrized(module, tensor_name):
@@ -239,13 +245,13 @@ def _check(module: Module, name: str, before: Tensor, after: Any) -> None:
     ):
         got = after._spec if isinstance(after, Tensor) else type(after).__name__
         raise ShapeError(
-            f"a parametrization of {type(module).__name__}.{name} must give {before._spec!r}, got {got!r}; "
-            f"unsafe=True allows it"
+            f"a parametrization of {type(module).__name__}.{name} must give {before._spec!r}, got "
+            f"{got!r}; unsafe=True allows it"
         )
 
 
 def _check_inverse(module: Module, name: str, before: Tensor, given: Any) -> None:
-    """Of a further parametrization: what it gives back goes to the one before it."""
+    """Add a further parametrization; its `right_inverse` feeds the one before it."""
     if (
         not isinstance(given, Tensor)
         or given.shape != before.shape
@@ -253,14 +259,15 @@ def _check_inverse(module: Module, name: str, before: Tensor, given: Any) -> Non
     ):
         got = given._spec if isinstance(given, Tensor) else type(given).__name__
         raise ValueError(
-            f"right_inverse of a parametrization of {type(module).__name__}.{name} must give {before._spec!r}, got {got!r}"
+            f"right_inverse of a parametrization of {type(module).__name__}.{name} must give "
+            f"{before._spec!r}, got {got!r}"
         )
 
 
 def transfer_parametrizations_and_params(
     from_module: Module, to_module: Module, tensor_name: str | None = None
 ) -> Module:
-    """Give a module the parametrizations, and the tensors they begin with, of another: of one weight or of all."""
+    """Copy the parametrizations of one weight or of all, with their tensors, to another module."""
     if not is_parametrized(from_module):
         return to_module
     for name in list(from_module.parametrizations) if tensor_name is None else [tensor_name]:
@@ -277,13 +284,17 @@ def transfer_parametrizations_and_params(
 def remove_parametrizations(
     module: Module, tensor_name: str, leave_parametrized: bool = True
 ) -> Module:
-    """Take all parametrizations off a weight: it becomes what they gave, or (not `leave_parametrized`) the original."""
+    """Remove all parametrizations of a weight.
+
+    It becomes their result, or the original unless `leave_parametrized`.
+    """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"{type(module).__name__}.{tensor_name} is not parametrised")
     chain = module.parametrizations[tensor_name]
     if not leave_parametrized and not chain.is_tensor:
         raise ValueError(
-            "there are several original tensors: only leave_parametrized=True makes one weight of them"
+            "there are several original tensors: only leave_parametrized=True makes one weight of "
+            "them"
         )
     with no_grad():
         value: Any = getattr(module, tensor_name) if leave_parametrized else chain.original

@@ -1,10 +1,11 @@
-"""Weights with elements taken out: a mask beside the weight, put on before each call.
+"""Pruning: a mask beside the weight, applied before each call.
 
 # Note [Pruned weights]
-1. A pruned parameter `name` lives on as `name_orig`, with a buffer `name_mask` of zeros and ones; `name` becomes their
-   product, made anew before each forward. `remove` makes the product the parameter, for good.
-2. A method says in `compute_mask` which elements stay. Pruned again, a weight has a container of methods: the next one sees
-   only what is left, as its kind says (single elements, or whole slices along its `dim`).
+1. A pruned parameter `name` is kept as `name_orig`, with a buffer `name_mask` of zeros and ones;
+   `name` is their product, computed before each forward. `remove` makes the product the parameter.
+2. A method's `compute_mask` selects the elements that stay. A weight pruned again has a container
+   of methods: the next one works only on what is left, by its kind (single elements, or whole
+   slices along its `dim`).
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ __all__ = [
 
 
 def _methods_of(module: Module) -> Iterator[tuple[int, BasePruningMethod]]:
-    """The methods that prune a module's own weights, with their numbers among its hooks."""
+    """The methods that prune a module's own weights, with their keys among its hooks."""
     for key, (hook, _) in list(module._forward_pre_hooks.items()):
         if isinstance(hook, BasePruningMethod):
             yield key, hook
 
 
 class BasePruningMethod(ABC):
-    """Which elements of a weight stay: a subclass defines `compute_mask`, and of what kind its masks are."""
+    """A pruning method: a subclass defines `compute_mask` and the kind of its masks."""
 
     PRUNING_TYPE: str = (
         "unstructured"  # or "structured" (whole slices along `dim`), "global" (of anything)
@@ -64,10 +65,13 @@ class BasePruningMethod(ABC):
 
     @abstractmethod
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """A mask for a weight, or for how important its elements are; `default_mask` is what there is already."""
+        """A mask for a weight, or for the importance of its elements.
+
+        `default_mask` is the present mask.
+        """
 
     def apply_mask(self, module: Module) -> Tensor:
-        """The weight as it is used: the original under the mask."""
+        """The original times the mask."""
         name = self._tensor_name
         original = getattr(module, f"{name}_orig")
         mask: Tensor = getattr(module, f"{name}_mask").to(original.dtype)
@@ -77,7 +81,7 @@ class BasePruningMethod(ABC):
     def apply(
         cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
     ) -> Any:
-        """Prune a weight of a module from now on; the method, or the container it has become part of."""
+        """Prune a weight of a module; returns the method, or the container that it joined."""
         earlier = [
             (key, method) for key, method in _methods_of(module) if method._tensor_name == name
         ]
@@ -113,13 +117,13 @@ class BasePruningMethod(ABC):
     def prune(
         self, t: Tensor, default_mask: Tensor | None = None, importance_scores: Tensor | None = None
     ) -> Tensor:
-        """A tensor with what this method takes out set to zero."""
+        """A tensor with the pruned elements set to zero."""
         scores = _scores("prune", t, importance_scores)
         before = creation.ones_like(t.detach()) if default_mask is None else default_mask
         return t * self.compute_mask(scores, before).to(t.dtype)
 
     def remove(self, module: Module) -> None:
-        """Make the pruned weight the parameter; it is no longer pruned when the method is taken off the hooks."""
+        """Make the pruned weight the parameter; the caller removes the hook."""
         name = self._tensor_name
         with no_grad():
             weight = self.apply_mask(module)
@@ -137,13 +141,14 @@ def _scores(op: str, weight: Any, given: Any) -> Any:
         return weight
     if given.shape != weight.shape:
         raise ValueError(
-            f"{op}: importance_scores of shape {list(given.shape)} must have the shape {list(weight.shape)} of the weight"
+            f"{op}: importance_scores of shape {list(given.shape)} must have the shape "
+            f"{list(weight.shape)} of the weight"
         )
     return given
 
 
 class PruningContainer(BasePruningMethod):
-    """Methods that prune one weight after another."""
+    """Several methods that prune one weight in turn."""
 
     def __init__(self, *args: Any) -> None:
         self._pruning_methods: list[BasePruningMethod] = []
@@ -159,7 +164,8 @@ class PruningContainer(BasePruningMethod):
             )
         if method._tensor_name != self._tensor_name:
             raise ValueError(
-                f"PruningContainer: its methods prune {self._tensor_name!r}, this one prunes {method._tensor_name!r}"
+                f"PruningContainer: its methods prune {self._tensor_name!r}, this one prunes "
+                f"{method._tensor_name!r}"
             )
         self._pruning_methods.append(method)
 
@@ -173,7 +179,7 @@ class PruningContainer(BasePruningMethod):
         return self._pruning_methods[at]
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """The mask there is, with what the last method takes out of what is left."""
+        """The present mask without the elements that the last method prunes."""
         method = self._pruning_methods[-1]
         mask: Any = default_mask.clone()
         if method.PRUNING_TYPE == "global":
@@ -186,7 +192,8 @@ class PruningContainer(BasePruningMethod):
             left = (*(slice(None),) * dim, mask.sum(others) != 0)
         else:
             raise ValueError(
-                f"prune: PRUNING_TYPE is unstructured, structured or global, got {method.PRUNING_TYPE!r}"
+                "prune: PRUNING_TYPE is unstructured, structured or global, got "
+                f"{method.PRUNING_TYPE!r}"
             )
         whole: Any = t
         mask[left] = method.compute_mask(whole[left], mask[left]).to(mask.dtype)
@@ -204,7 +211,7 @@ def _check_amount(amount: Any) -> None:
 
 
 def _count(amount: Any, size: int) -> int:
-    """How many of `size` things an amount is."""
+    """An amount, a number or a share of `size`, as a number."""
     if not isinstance(amount, numbers.Integral):
         return round(float(amount) * size)
     if int(amount) > size:
@@ -221,14 +228,14 @@ def _check_slices(t: Tensor, dim: int) -> int:
 
 
 class Identity(BasePruningMethod):
-    """Takes nothing out."""
+    """Prunes nothing."""
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         return default_mask
 
 
 class _Elements(BasePruningMethod):
-    """Takes the elements of the lowest rank out."""
+    """Prunes the elements of the lowest rank."""
 
     def __init__(self, amount: Any) -> None:
         _check_amount(amount)
@@ -247,21 +254,21 @@ class _Elements(BasePruningMethod):
 
 
 class RandomUnstructured(_Elements):
-    """Takes elements out at random: so many, or such a share."""
+    """Prunes elements at random: a number of them, or a share."""
 
     def rank(self, t: Any) -> Any:
         return random.rand(t.shape, device=t.device)
 
 
 class L1Unstructured(_Elements):
-    """Takes the smallest elements out: so many, or such a share."""
+    """Prunes the smallest elements: a number of them, or a share."""
 
     def rank(self, t: Any) -> Any:
         return t.abs()
 
 
 class _Slices(BasePruningMethod):
-    """Takes the slices of the lowest rank along a dimension out."""
+    """Prunes the slices of the lowest rank along a dimension."""
 
     PRUNING_TYPE = "structured"
 
@@ -284,14 +291,14 @@ class _Slices(BasePruningMethod):
 
 
 class RandomStructured(_Slices):
-    """Takes slices along a dimension out at random."""
+    """Prunes slices along a dimension at random."""
 
     def rank(self, t: Any, dim: int) -> Any:
         return random.rand((t.shape[dim],), device=t.device)
 
 
 class LnStructured(_Slices):
-    """Takes the slices of the smallest norm along a dimension out."""
+    """Prunes the slices of the smallest norm along a dimension."""
 
     def __init__(self, amount: Any, n: Any, dim: int = -1) -> None:
         super().__init__(amount, dim)
@@ -303,7 +310,7 @@ class LnStructured(_Slices):
 
 
 class CustomFromMask(BasePruningMethod):
-    """Takes out what a given mask takes out."""
+    """Prunes by a given mask."""
 
     PRUNING_TYPE = "global"
 
@@ -318,13 +325,13 @@ class CustomFromMask(BasePruningMethod):
 
 
 def identity(module: Module, name: str) -> Module:
-    """Prune a weight of nothing: it has a mask of ones."""
+    """Give a weight a mask of ones."""
     Identity.apply(module, name)
     return module
 
 
 def random_unstructured(module: Module, name: str, amount: Any) -> Module:
-    """Take elements of a weight out at random."""
+    """Prune elements of a weight at random."""
     RandomUnstructured.apply(module, name, amount)
     return module
 
@@ -332,13 +339,13 @@ def random_unstructured(module: Module, name: str, amount: Any) -> Module:
 def l1_unstructured(
     module: Module, name: str, amount: Any, importance_scores: Tensor | None = None
 ) -> Module:
-    """Take the smallest elements of a weight out, or those of the smallest scores."""
+    """Prune the smallest elements of a weight, or those of the smallest scores."""
     L1Unstructured.apply(module, name, amount, importance_scores=importance_scores)
     return module
 
 
 def random_structured(module: Module, name: str, amount: Any, dim: int) -> Module:
-    """Take slices of a weight along a dimension out at random."""
+    """Prune slices of a weight along a dimension at random."""
     RandomStructured.apply(module, name, amount, dim)
     return module
 
@@ -351,13 +358,13 @@ def ln_structured(
     dim: int,
     importance_scores: Tensor | None = None,
 ) -> Module:
-    """Take the slices of a weight with the smallest norm of order n out."""
+    """Prune the slices of a weight with the smallest norm of order n."""
     LnStructured.apply(module, name, amount, n, dim, importance_scores=importance_scores)
     return module
 
 
 def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
-    """Take out of a weight what a mask says."""
+    """Prune a weight by a mask."""
     CustomFromMask.apply(module, name, mask)
     return module
 
@@ -368,10 +375,11 @@ def global_unstructured(
     importance_scores: Mapping[Any, Any] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Prune several weights, (module, name) each, by a method that sees all their elements together."""
+    """Prune several weights, (module, name) each, by a method applied to all of them together."""
     if not isinstance(parameters, Iterable):
         raise TypeError(
-            f"global_unstructured: pairs of module and name are needed, got {type(parameters).__name__}"
+            "global_unstructured: pairs of module and name are needed, got "
+            f"{type(parameters).__name__}"
         )
     scores = {} if importance_scores is None else importance_scores
     if not isinstance(scores, Mapping):
@@ -402,7 +410,7 @@ def global_unstructured(
 
 
 def remove(module: Module, name: str) -> Module:
-    """Prune a weight for good: what was taken out is zero in the parameter, and no mask is left."""
+    """Make pruning permanent: pruned elements are zero in the parameter, without a mask."""
     for key, method in _methods_of(module):
         if method._tensor_name == name:
             method.remove(module)

@@ -1,4 +1,4 @@
-"""Sequences of different lengths as one tensor: padded, or packed row by row of time."""
+"""Sequences of different lengths as one tensor: padded, or packed by time step."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class _Packed(NamedTuple):
 
 
 class PackedSequence(_Packed):
-    """Sequences in order of length, the rows of each time one after the other.
+    """Sequences in order of length, the rows of each time step one after the other.
 
-    `data` holds the rows, `batch_sizes` how many sequences go on at each time, `sorted_indices` the order in which the
-    sequences were given (None: already in order).
+    `data` holds the rows, `batch_sizes` the number of sequences at each time step, `sorted_indices`
+    the order in which the sequences were given (None: already in order).
     """
 
     __slots__ = ()
@@ -115,7 +115,7 @@ class PackedSequence(_Packed):
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The order that undoes an order."""
+    """The inverse of a permutation."""
     if permutation is None:
         return None
     count = permutation.numel()
@@ -130,9 +130,9 @@ def _numbers(lengths: Any) -> list[int]:
 def pack_padded_sequence(
     input: Tensor, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """Pack (time, batch, ...), or (batch, time, ...), of which each sequence has a length of its own.
+    """Pack (time, batch, ...), or (batch, time, ...), with a length for each sequence.
 
-    Without `enforce_sorted` the sequences may come in any order; they come out again in it.
+    Without `enforce_sorted` the sequences may come in any order; unpacking restores it.
     """
     if isinstance(lengths, Tensor) and lengths.ndim != 1:
         raise ShapeError(
@@ -142,7 +142,8 @@ def pack_padded_sequence(
     x: Any = views.transpose(input, 0, 1) if batch_first else input
     if input.ndim < 2 or len(given) != x.shape[1]:
         raise ShapeError(
-            f"pack_padded_sequence: {len(given)} lengths do not fit {input._spec!r}; one per sequence"
+            f"pack_padded_sequence: {len(given)} lengths do not fit {input._spec!r}; one per "
+            "sequence"
         )
     if not given or min(given) < 1 or max(given) > x.shape[0]:
         raise ShapeError(
@@ -155,7 +156,8 @@ def pack_padded_sequence(
         x, given = x.index_select(1, order), [given[i] for i in by_length]
     elif any(a < b for a, b in itertools.pairwise(given)):
         raise RushlightError(
-            f"pack_padded_sequence: lengths must go down, got {given}; enforce_sorted=False takes them in any order"
+            f"pack_padded_sequence: lengths must go down, got {given}; enforce_sorted=False takes "
+            "them in any order"
         )
     counts = [sum(n > t for n in given) for t in range(given[0])]
     batch = len(given)
@@ -171,12 +173,13 @@ def pad_packed_sequence(
     padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The sequences as (time, batch, ...), or (batch, time, ...), with padding behind their ends, and their lengths."""
+    """The sequences as (time, batch, ...) or (batch, time, ...), padded, and their lengths."""
     counts = _numbers(sequence.batch_sizes)
     batch = counts[0]
     if total_length is not None and total_length < len(counts):
         raise ValueError(
-            f"pad_packed_sequence: total_length {total_length} is less than the longest, {len(counts)}"
+            f"pad_packed_sequence: total_length {total_length} is less than the longest, "
+            f"{len(counts)}"
         )
     starts = [sum(counts[:t]) for t in range(len(counts))]
     parts = []
@@ -205,7 +208,7 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Sequences of different lengths stacked, with padding behind ("right") or before ("left") them."""
+    """Sequences of different lengths stacked, padded after ("right") or before ("left") them."""
     if padding_side not in ("left", "right"):
         raise RushlightError(
             f"pad_sequence: padding_side is 'left' or 'right', got {padding_side!r}"
@@ -220,7 +223,8 @@ def pad_sequence(
     for s in listed:
         if s.shape[1:] != listed[0].shape[1:]:
             raise ShapeError(
-                f"pad_sequence: {s._spec!r} and {listed[0]._spec!r} differ in more than their length"
+                f"pad_sequence: {s._spec!r} and {listed[0]._spec!r} differ in more than their "
+                "length"
             )
         missing = longest - s.shape[0]
         sides = (missing, 0) if padding_side == "left" else (0, missing)
@@ -233,7 +237,7 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Any, batch_first: bool = False
 ) -> list[Tensor]:
-    """The sequences that pad_sequence stacked."""
+    """The inverse of pad_sequence."""
     x: Any = padded_sequences if batch_first else views.transpose(padded_sequences, 0, 1)
     return [x[i, :n] for i, n in enumerate(_numbers(lengths))]
 
@@ -245,5 +249,5 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 
 def unpack_sequence(packed_sequences: PackedSequence) -> list[Tensor]:
-    """The sequences that pack_sequence packed."""
+    """The inverse of pack_sequence."""
     return unpad_sequence(*pad_packed_sequence(packed_sequences))

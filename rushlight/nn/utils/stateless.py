@@ -1,10 +1,13 @@
 """A module called with other parameters and buffers than its own.
 
 # Note [Stateless calls]
-1. The given tensors take the places of the module's members for the length of one call, and the members come back after it,
-   also after an error. Nothing is copied, and a member's value is an attribute like any other: see Note [Members].
-2. Members that are one tensor under several names stay one: a tensor given for one of them is given for all.
-3. A buffer that the forward replaces by assignment is found in the given dict afterwards, not in the module.
+1. The given tensors replace the module's members during one call, and the members are restored
+   after it, also after an error. Nothing is copied: a member's value is an ordinary attribute
+   (Note [Members]).
+2. Members that are one tensor under several names stay one: a tensor given for one of them is used
+   for all.
+3. A buffer that the forward replaces by assignment is stored in the given dict afterwards, not in
+   the module.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from rushlight.tensor import Tensor
 __all__ = ["functional_call"]
 
 _ABSENT = object()
-Place = tuple[Module, str]  # a member: the module that has it, and its name there
+Place = tuple[Module, str]  # a member: its module, and its name there
 
 
 def functional_call(
@@ -34,8 +37,9 @@ def functional_call(
 ) -> Any:
     """`module(*args, **kwargs)` with the given tensors in place of its parameters and buffers.
 
-    Names are those of `named_parameters` and `named_buffers`. With `tie_weights`, members that are one tensor are replaced
-    together; with `strict`, every member must be given, and nothing else. What is not given stays the module's own.
+    Names are those of `named_parameters` and `named_buffers`. With `tie_weights`, members that are
+    one tensor are replaced together; with `strict`, every member must be given, and nothing else.
+    Members that are not given stay the module's own.
     """
     if not isinstance(module, Module):
         raise TypeError(f"functional_call: a Module is needed, got {type(module).__name__}")
@@ -54,7 +58,8 @@ def _merged(given: Any) -> dict[str, Tensor]:
         return dict(given)
     if not isinstance(given, Sequence) or not all(isinstance(part, Mapping) for part in given):
         raise ValueError(
-            f"functional_call: parameters and buffers are a dict or a sequence of dicts, got {type(given).__name__}"
+            "functional_call: parameters and buffers are a dict or a sequence of dicts, got "
+            f"{type(given).__name__}"
         )
     merged: dict[str, Tensor] = {}
     for part in given:
@@ -91,7 +96,8 @@ def _check_names(
             problems.append(f"{name!r} is missing")
     if strict and problems:
         raise RuntimeError(
-            f"functional_call: with strict=True exactly the members are given: {'; '.join(problems)}"
+            "functional_call: with strict=True exactly the members are given: "
+            f"{'; '.join(problems)}"
         )
     for name in unexpected:
         path, _, last = name.rpartition(".")
@@ -100,9 +106,10 @@ def _check_names(
             now = holder.__dict__.get(last)
             if now is not None and not isinstance(now, Tensor):
                 raise TypeError(
-                    f"functional_call: {name!r} is no tensor in the module, but {type(now).__name__}"
+                    f"functional_call: {name!r} is no tensor in the module, but "
+                    f"{type(now).__name__}"
                 )
-            places[name] = holder, last  # an attribute for the length of the call
+            places[name] = holder, last  # an attribute during the call
         except AttributeError:
             raise AttributeError(
                 f"functional_call: {type(module).__name__} has no module {path!r} for {name!r}"
@@ -128,8 +135,8 @@ def _tied(given: dict[str, Tensor], places: dict[str, Place]) -> dict[str, Tenso
         first = given[present[0]]
         if any(given[name] is not first for name in present):
             raise ValueError(
-                f"functional_call: {', '.join(present)} are one tensor in the module, but several are given; "
-                f"give one of them, or pass tie_weights=False"
+                f"functional_call: {', '.join(present)} are one tensor in the module, but several "
+                "are given; give one of them, or pass tie_weights=False"
             )
         spread.update(dict.fromkeys(names, first))
     return spread

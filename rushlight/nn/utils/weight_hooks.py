@@ -1,7 +1,7 @@
-"""PyTorch's older weight_norm and spectral_norm: a weight computed anew before each forward.
+"""PyTorch's older weight_norm and spectral_norm: a weight computed before each forward.
 
-The parameters are `<name>_g` and `<name>_v`, or `<name>_orig` with the vectors `<name>_u` and `<name>_v` as buffers, so
-that states saved by older models fit.
+The parameters are `<name>_g` and `<name>_v`, or `<name>_orig` with the vectors `<name>_u` and
+`<name>_v` as buffers, so that states saved by older models fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rushlight.tape.record.state import no_grad
 
 
 class _Hooked:
-    """What is called before forward: it sets the module's weight. `parts` are the names of what it is made of."""
+    """A hook before forward that sets the module's weight; `parts` are the names of its tensors."""
 
     def __init__(self, kind: str, name: str, rule: Any, parts: tuple[str, ...]) -> None:
         self.kind, self.name, self.rule, self.parts = kind, name, rule, parts
@@ -71,7 +71,7 @@ def _detach(module: Module, kind: str, name: str) -> Module:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """A weight learned as its length `<name>_g` and direction `<name>_v`."""
+    """A weight learned as norm `<name>_g` and direction `<name>_v`."""
     rule = _WeightNorm(dim)
     with no_grad():
         g, v = rule.right_inverse(getattr(module, name))
@@ -81,7 +81,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """The weight as one parameter again."""
+    """Make the weight one parameter again."""
     return _detach(module, "weight_norm", name)
 
 
@@ -106,7 +106,7 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """The divided weight as one parameter again."""
+    """Make the divided weight one parameter again."""
     _detach(module, "spectral_norm", name)
     for side in ("u", "v"):
         delattr(module, f"{name}_{side}")

@@ -1,4 +1,7 @@
-"""User functions (`Function`) of dual values: by their own `jvp`, or by their backward. See Note [Dual values]."""
+"""User functions (`Function`) of dual values: by their own `jvp`, or by their backward.
+
+See Note [Dual values].
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def apply_to_duals(cls: Any, level: DualLevel, args: Sequence[Any], named: dict[
 
 
 def _mark(a: Value) -> Value:
-    """The argument with a record that nobody else has."""
+    """The argument with a record of its own."""
     if edge_of(a) is not None:
         return Needed.permute(a, tuple(range(len(a._spec.shape))))
     inner = call.detached(a)
@@ -88,7 +91,7 @@ def _by_backward(outs: list[Value], pairs: list[tuple[Value, Value]]) -> Sequenc
 
 
 def _seed(out: Value) -> Value:
-    """Zeros that are differentiated by, batched where the result is."""
+    """Zeros to differentiate by, batched where the result is."""
     if out._spec.hidden:
         seed = wrap(_seed(out.physical), out.levels)  # type: ignore[attr-defined]
         return seed
@@ -106,7 +109,7 @@ def _by_jvp(
     places: Sequence[int],
     count: int,
 ) -> Sequence[Value | None]:
-    """What the user's `jvp(ctx, *tangents)` gives, for the results at `places`."""
+    """The results of the user's `jvp(ctx, *tangents)`, for the results at `places`."""
     edge = edge_of(out)
     node: Any = edge.node if type(edge) is Output else edge
     ctx = node.context

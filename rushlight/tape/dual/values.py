@@ -1,16 +1,20 @@
-"""Dual values: tensors that carry a derivative along with them, as PyTorch's `torch.autograd.forward_ad` has them.
+"""Dual values: tensors with tangents, as in PyTorch's `torch.autograd.forward_ad`.
 
 # Note [Dual values]
-1. While `State.dual` is set, every call whose operands have tangents also makes those of its results (`DualLevel.follow`). Nothing
-   is asked of ops but their derivative: the gradient is linear in what comes in, so its own derivative by that is the tangent
-   (`pushed`). It holds for whatever has a derivative, and costs two passes over each op.
-2. A tangent belongs to a handle that is nobody's view, and lies as its memory does. A view's tangent is that view of its
-   base's, so writes through either are seen by both. Another handle of the same memory (`detach`) has none.
-3. A record keeps saved results as memory, not as handles: the tangent of what a call made is also known by its record.
-4. Tangents are made of ops: where the mode records, they have records, and a backward pass inside a level gives gradients that
-   have tangents. In such a pass nothing is summed in place.
-5. A level ends with its block, and with it all tangents. What cannot carry one refuses: hooks that pack saved tensors, and
-   changes of a tensor's own shape in place. Checkpoints inside a level keep what they would drop.
+1. While `State.dual` is set, every call whose operands have tangents also makes those of its
+   results (`DualLevel.follow`). It needs the op's derivative only: the gradient is linear in its
+   cotangent, so its own derivative by that is the tangent (`pushed`). That works for every op with
+   a derivative, and costs two passes over each op.
+2. A tangent belongs to a handle that is no view, and has its layout. A view's tangent is that view
+   of its base's, so writes through either are visible in both. Another handle of the same memory
+   (`detach`) has none.
+3. A record keeps saved results as memory, not as handles: the tangent of a call's result is also
+   found by its record.
+4. Tangents are made of ops: where the mode records, they have records, and a backward pass inside a
+   level gives gradients that have tangents. In such a pass nothing is summed in place.
+5. A level ends with its block, and with it all tangents. Features that cannot carry one refuse:
+   hooks that pack saved tensors, and in-place changes of a tensor's own shape. Checkpoints inside a
+   level drop nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +33,11 @@ from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.vmap.batched import physical_of, wrap
 from rushlight.tape.walk.backward import run_backward
 
-# What is asked of the ops that make a tangent: a plain program, whatever is around the call they follow.
+# The state for the ops that make a tangent: a plain program, whatever surrounds the call.
 _PLAIN: dict[str, Any] = {
-    "dual": None, "region": None, "autocast": None, "trace": None, "saving": None, "batch": (), "inference": False
+    "dual": None, (
+        "region"
+    ): None, "autocast": None, "trace": None, "saving": None, "batch": (), "inference": False
 }  # fmt: skip
 
 
@@ -49,10 +55,10 @@ class DualLevel:
         self.tangents.clear()
         self.made.clear()
 
-    # ---- which tangent a value has ----
+    # ---- the tangent of a value ----
 
     def tangent_of(self, value: Value) -> Value | None:
-        """The tangent, laid out as the value is; None where it has none."""
+        """The tangent, in the value's layout; None where it has none."""
         if value._spec.hidden:
             found = self.tangent_of(physical_of(value))
             return None if found is None else wrap(found, value.levels)  # type: ignore[attr-defined]
@@ -74,7 +80,7 @@ class DualLevel:
         return self.made.get(node, {}).get(index)
 
     def set_root(self, root: Value, tangent: Value) -> None:
-        """Give a handle that is nobody's view its tangent."""
+        """Set the tangent of a handle that is no view."""
         key, table = id(root), self.tangents
 
         def forget(_: Any) -> None:
@@ -86,7 +92,7 @@ class DualLevel:
         self.tangents.pop(id(value), None)
 
     def store(self, target: Value, tangent: Value) -> None:
-        """The tangent of a value that was written to, and so of the base that it is a view of."""
+        """Set the tangent of a value that was written to, and so of its base."""
         base = _root_of(target)
         if base is target:
             self.set_root(target, tangent)
@@ -99,19 +105,19 @@ class DualLevel:
             )
 
     def move(self, source: Value, target: Value) -> None:
-        """Let a handle that is nobody's view have the tangent of one that will be a view of it."""
+        """Give a handle that is no view the tangent of one that will be a view of it."""
         entry = self.tangents.pop(id(source), None)
         if entry is not None:
             self.set_root(target, entry[1])
 
     def alias(self, source: Value, target: Value) -> None:
-        """Let another handle of a value have its tangent."""
+        """Give another handle of a value its tangent."""
         found = self.tangent_of(source)
         if found is not None:
             self.attach(target, found)
 
     def attach(self, target: Value, tangent: Value) -> None:
-        """Give a fresh handle its tangent, where it is batched to the whole batch."""
+        """Set a new handle's tangent; of a batched handle, that of the whole batch."""
         if target._spec.hidden:
             levels = target.levels  # type: ignore[attr-defined]
             self.store(physical_of(target), Needed.spread(tangent, levels))
@@ -137,7 +143,7 @@ class DualLevel:
         for j, (out, tangent) in enumerate(zip(outs, made, strict=True)):
             if tangent is None:
                 continue
-            if out._base is not None:  # one operand, seen as a function of the others
+            if out._base is not None:  # one operand, as a function of the others
                 self.store(out, tangent)
                 continue
             self.set_root(out, tangent)
@@ -153,7 +159,10 @@ class DualLevel:
         params: tuple[Any, ...],
         outs: Sequence[Value] | None,
     ) -> list[Value | None] | None:
-        """A tangent per result, None where no operand has one. Without `outs` the results are not there yet."""
+        """A tangent per result, None where no operand has one.
+
+        Without `outs` the results do not exist yet.
+        """
         given = [self.tangent_of(v) if v._spec.differentiable else None for v in inputs]
         if all(t is None for t in given):
             return None
@@ -163,14 +172,15 @@ class DualLevel:
         with Changed(**_PLAIN):
             return pushed(plan, inputs, params, outs, given, record)
 
-    # ---- what cannot carry a tangent ----
+    # ---- refusals ----
 
     def refuse(self, what: str, fix: str, *values: Value) -> None:
         """Raise where one of the values has a tangent."""
         for value in values:
             if self.tangent_of(value) is not None:
                 raise RushlightError(
-                    f"forward_ad: {what} of a dual tensor ({value._spec!r}) loses its tangent; {fix}"
+                    f"forward_ad: {what} of a dual tensor ({value._spec!r}) loses its tangent; "
+                    f"{fix}"
                 )
 
 
@@ -182,7 +192,7 @@ def pushed(
     tangents: Sequence[Value | None],
     record: bool,
 ) -> list[Value | None]:
-    """The derivative of a call along tangents of its operands: that of its gradient by what comes in."""
+    """The derivative of a call along tangents: that of its gradient by the cotangent."""
     needs = sum(1 << i for i, t in enumerate(tangents) if t is not None)
     grad = plan.grads.get(needs) or plan.grad(needs)
     if grad.saves_out and outs is None:
@@ -214,13 +224,13 @@ def pushed(
 
 
 def _apart(value: Value) -> Value:
-    """The value without a record; what was made in inference mode cannot be saved, and is copied."""
+    """The value without a record; a value of inference mode cannot be saved, and is copied."""
     return Needed.clone(value) if is_inference(value._memory) else call.detached(value)
 
 
 def _root_of(value: Value) -> Value:
     root = value
-    while root._base is not None:  # what became a view in place is the base of older views
+    while root._base is not None:  # a value that became a view in place is the base of older views
         root = root._base
     return root
 
@@ -232,7 +242,7 @@ def _seed(spec: Spec) -> Value:
 
 
 def _laid_out(tangent: Value, spec: Spec) -> Value:
-    """The tangent as a handle that is nobody's view and lies as what it belongs to."""
+    """The tangent as a handle that is no view, in the layout of its value."""
     if tangent._spec is spec and tangent._base is None and fits(tangent, spec):
         return tangent
     with Changed(**_PLAIN):

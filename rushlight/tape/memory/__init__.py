@@ -1,1 +1,1 @@
-"""Recipes, regions and replay: bytes that are dropped and made again."""
+"""Recipes, regions and replay: bytes that are dropped and rebuilt."""

@@ -8,19 +8,19 @@ from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.memory.replay import Counters
 
-# How much dearer a drop is taken to be when its block does not have the requested size.
+# The cost factor of a drop whose block does not have the requested size.
 _OTHER_SIZE = 4.0
 
 
 class Candidate:
-    """A storage that can be dropped and rebuilt, as a policy sees it."""
+    """A storage that can be dropped and rebuilt, as given to a policy."""
 
     __slots__ = ("age", "fits", "nbytes", "storage", "work")
 
     nbytes: int  # the size of its block
-    work: float  # to rebuild it and its dropped ancestors: elements times instructions, about
+    work: float  # to rebuild it and its dropped ancestors: roughly elements times instructions
     age: int  # calls since its last use
-    fits: bool  # whether its block has the requested size, so that it is reused as it is
+    fits: bool  # whether its block has the requested size, so that it is reused directly
 
     def __init__(self, storage: Storage, room: int, costs: dict[Recipe, float]) -> None:
         recipe: Recipe = storage.recipe
@@ -38,7 +38,7 @@ class Candidate:
 
 
 class Policy(Protocol):
-    """Ranks what a budget may drop; the choice changes time, never bits."""
+    """Ranks the storages that a budget may drop; the choice changes time, never bits."""
 
     def score(self, storage: Candidate) -> float:
         """A number for each candidate: the lowest is dropped first. It must make no tensors."""

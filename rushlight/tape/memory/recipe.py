@@ -1,17 +1,19 @@
-"""Recipes: how the bytes of a storage were made, so that they can be dropped and made again.
+"""Recipes: how the bytes of a storage were made, so that they can be dropped and rebuilt.
 
 # Note [Recipes]
-1. In a region (a checkpoint or a budget) each call leaves a `Recipe` on the storages it fills: plan, parameters, and
-   for each input either the recipe of the storage it came from or, where there is none, the storage itself ("plain").
-2. A recipe is pure: running it again gives the same bits. Random positions and autocast casts are in plan and
-   parameters. An in-place write to all of a storage that has a recipe leaves a new one, whose source is the old; any
-   other write makes the storage plain.
-3. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain of recipes ends at
-   plain storages: inputs, parameters, gradients of leaves, small results of a budget, and every `LONGEST`-th result. What
-   is read outside of every region is plain from then on.
-4. A plain storage that a recipe reads must keep its bits. Before a write to it, everything that has been made from it
-   and has a recipe is rebuilt where it was dropped and is plain from then on (`before_write`). So whatever has a recipe
-   can be rebuilt, at any time.
+1. In a region (a checkpoint or a budget) each call leaves a `Recipe` on the storages it fills:
+   plan, parameters, and for each input either the recipe of its storage or, where there is none,
+   the storage itself ("plain").
+2. A recipe is pure: running it again gives the same bits. Random positions and autocast casts are
+   in plan and parameters. An in-place write to all of a storage that has a recipe leaves a new one,
+   whose source is the old; any other write makes the storage plain.
+3. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain
+   of recipes ends at plain storages: inputs, parameters, gradients of leaves, small results of a
+   budget, and every `LONGEST`-th result. A storage that is read outside of every region becomes
+   plain.
+4. A plain storage that a recipe reads must keep its bits. Before a write to it, every storage made
+   from it that has a recipe is rebuilt if it was dropped, and becomes plain (`before_write`). So
+   every storage with a recipe can be rebuilt, at any time.
 """
 
 from __future__ import annotations
@@ -27,18 +29,18 @@ from rushlight.tape.record.value import Value
 
 LONGEST = 4096
 
-# Things by identity that are not kept: an entry goes when its thing does.
+# Weak references by identity: an entry is removed with its object.
 Weakly = dict[int, "weakref.ref[Any]"]
 
 # Storages that have a recipe, by pool.
 _WATCHED: dict[Pool, Weakly] = {}
 
-# Plain storages that some recipe reads: a write to another one disturbs nobody.
+# Plain storages that some recipe reads: a write to any other needs no rebuild.
 _READ: Weakly = {}
 
 
 class Mark:
-    """Tells in which region a recipe was left, without keeping the region's contents alive."""
+    """Identifies the region of a recipe, without keeping the region's contents alive."""
 
     __slots__ = ("outer",)
 
@@ -53,7 +55,7 @@ class Mark:
 
 
 class Source:
-    """Where an input of a recipe comes from: result `index` of `recipe`, or a plain storage at a version."""
+    """The source of a recipe's input: a result of a recipe, or a plain storage at a version."""
 
     __slots__ = ("index", "memory", "offset", "recipe", "version")
 
@@ -82,7 +84,7 @@ class Source:
 
 
 class Recipe:
-    """How to fill some storages again."""
+    """How to refill some storages."""
 
     __slots__ = ("__weakref__", "length", "mark", "outs", "params", "plan", "sources", "used")
 
@@ -100,18 +102,18 @@ class Recipe:
         )
 
     def holder(self, index: int) -> Storage | None:
-        """The storage that stands for result `index`, its bytes there or dropped, unless it was overwritten."""
+        """The storage of result `index`, present or dropped, unless it was overwritten."""
         reference = self.outs[index]
         storage = None if reference is None else reference()
         return storage if storage is not None and storage.recipe is self else None
 
     def present(self, index: int) -> Storage | None:
-        """The storage that has the bytes of result `index` now."""
+        """The storage that holds the bytes of result `index`."""
         storage = self.holder(index)
         return storage if storage is not None and storage.block is not None else None
 
     def adopt(self, index: int, storage: Storage) -> None:
-        """Have the storage stand for result `index`. Its bytes, if they are there, may be dropped from now on."""
+        """Make the storage that of result `index`. Its bytes may be dropped after this."""
         self.outs[index] = weakref.ref(storage)
         enter(_WATCHED.setdefault(storage.pool, {}), storage)
         storage.block, storage.address, storage.recipe = storage.place, None, self
@@ -129,13 +131,16 @@ class Recipe:
 
 
 def enter(table: Weakly, thing: Any) -> None:
-    """Note a thing weakly. What takes it out again is no Python code, in which Ctrl-C would be lost."""
+    """Note an object weakly. Its removal runs no Python code, in which Ctrl-C would be lost."""
     key = id(thing)
     table[key] = weakref.ref(thing, functools.partial(table.pop, key))
 
 
 def make_plain(storage: Storage) -> None:
-    """Forget how the storage was made: its bytes, which must be there, are kept from now on. Who asks holds `replay.LOCK`."""
+    """Drop the storage's recipe: its bytes, which must be present, are kept.
+
+    The caller holds `replay.LOCK`.
+    """
     if storage.recipe is not None:
         assert storage.block is not None
         storage.address, storage.block, storage.recipe = storage.block, None, None
@@ -151,12 +156,12 @@ def watched(pool: Pool) -> Iterator[Storage]:
 
 
 def nothing_watched() -> bool:
-    """Whether nothing has a recipe: a write then disturbs nobody."""
+    """Whether no storage has a recipe: a write then needs no rebuild."""
     return not any(_WATCHED.values())
 
 
 def readers(storage: Storage) -> list[Storage]:
-    """The storages with a recipe that starts, near or far, from `storage` being plain."""
+    """The storages with a recipe that depends, directly or not, on the plain `storage`."""
     if id(storage) not in _READ:
         return []
     every = [s for pool in list(_WATCHED) for s in watched(pool)]
@@ -165,7 +170,7 @@ def readers(storage: Storage) -> list[Storage]:
 
 
 def settle(storage: Storage) -> None:
-    """Know that nothing with a recipe reads the storage any more."""
+    """Note that no recipe reads the storage."""
     _READ.pop(id(storage), None)
 
 

@@ -1,6 +1,7 @@
-"""Regions: stretches of a program in which calls leave recipes, so that values can be dropped and rebuilt.
+"""Regions: blocks in which calls leave recipes, so that values can be dropped and rebuilt.
 
-A checkpoint drops what its calls saved when it ends; a budget drops what the allocator needs, when it needs it.
+A checkpoint drops the saves of its calls when it ends; a budget drops values when the allocator
+needs memory.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ _SMALLEST_DROP = 4096
 
 
 class Region:
-    """Where recipes are left; the base of checkpoints and budgets."""
+    """Leaves recipes; the base of checkpoints and budgets."""
 
-    policy: Policy | None = None  # ranks what is dropped here; None leaves it to the region around
+    policy: Policy | None = None  # ranks the values dropped here; None: the outer region's policy
 
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
         self.mark = Mark(None if self.outer is None else self.outer.mark)
 
     def watch(self, pool: Pool) -> None:
-        """Hear of a recipe on this pool."""
+        """Called for a recipe on this pool."""
         pool.reclaim = reclaim
 
     def rebuilds(self, plan: Plan) -> bool:
@@ -43,12 +44,12 @@ class Region:
         )
 
     def note(self, node: Node) -> None:
-        """Hear of a recorded node."""
+        """Called for a recorded node."""
         if self.outer is not None:
             self.outer.note(node)
 
     def use(self, storage: Storage) -> None:
-        """Hear of a storage that a call in the region reads."""
+        """Called for a storage that a call in the region reads."""
         if self.outer is not None:
             self.outer.use(storage)
 
@@ -77,12 +78,12 @@ def reclaim(pool: Pool, room: int) -> bool:
             drop(storage)
             freed += storage.room
             if storage.room == room:
-                break  # the request is met by this block
+                break  # this block is reused for the request
         return freed > 0
 
 
 def _policy() -> Policy:
-    """That of the innermost region around the calling code that has one."""
+    """The policy of the innermost region around the calling code that has one."""
     region = STATE.get().region
     while region is not None:
         if region.policy is not None:
@@ -93,7 +94,7 @@ def _policy() -> Policy:
 
 
 def drop(storage: Storage) -> None:
-    # `Pool.give`, written out: what lies between must not be interrupted. See Note [Counting and threads].
+    # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].
     address = storage.place
     assert address is not None
     storage.address = storage.block = None
@@ -102,13 +103,13 @@ def drop(storage: Storage) -> None:
 
 
 class Checkpoint(Region):
-    """A stretch whose interior is dropped when it ends and rebuilt, once, when backward first needs any of it."""
+    """A block whose saves are dropped when it ends, and rebuilt when backward first needs one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.nodes: list[Node] = []
         self.entries: list[tuple[weakref.ref[Node], bool, int, Any]] = []
-        # What came in from outside: a rebuild starts from here, not from further up.
+        # Inputs from outside: a rebuild starts from these.
         self.entered: set[Storage] = set()
         self.results: list[weakref.ref[Storage]] = []
         self.inner: list[Checkpoint] = []
@@ -133,7 +134,10 @@ class Checkpoint(Region):
             super().use(storage)
 
     def close(self, results: Iterable[Storage]) -> None:
-        """Let go of what the interior nodes saved. A result that somebody still holds is found again by its recipe."""
+        """Drop the saves of the interior nodes.
+
+        A result that is still held is found by its recipe.
+        """
         for node in self.nodes:
             self._drop_saves(node)
         for region in self.inner:
@@ -147,7 +151,7 @@ class Checkpoint(Region):
             self._finish()
 
     def give_up(self) -> None:
-        """The stretch ended by an error: nothing of it is wanted any more."""
+        """The block ended by an error: drop everything of it."""
         self.nodes.clear()
         self.inner.clear()
         self.entered.clear()
@@ -156,7 +160,7 @@ class Checkpoint(Region):
         self.entered.clear()
         with replay.LOCK:  # another thread may be about to drop one
             for reference in self.results if self.outer is None else ():
-                # Nothing will drop a result any more, so it need not keep what it was made from.
+                # Results are not dropped after this, so they need not keep their sources.
                 storage = reference()
                 if storage is not None and storage.place is not None:
                     make_plain(storage)
@@ -185,7 +189,8 @@ class Checkpoint(Region):
     def restore(self) -> None:
         """Rebuild every dropped save of nodes that still need theirs, each recipe once.
 
-        One thread does it for all nodes of the region; another that needs one of them waits, and finds nothing left to do.
+        One thread does it for all nodes of the region; another that needs one of them waits, and
+        finds nothing left to do.
         """
         with replay.LOCK:
             self._restore()
@@ -194,9 +199,8 @@ class Checkpoint(Region):
         needed = [
             (node, *rest) for reference, *rest in self.entries if _still_needs(node := reference())
         ]
-        outside = (
-            STATE.get().region is None
-        )  # nothing is dropped there: all of it is needed, and stays
+        # No drops there: all of it is needed, and stays.
+        outside = STATE.get().region is None
         storages = replay.refill([entry.key for _, _, _, entry in needed], hold=outside)
         for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
             # The bits are those that were saved, so the version is too.
@@ -207,18 +211,17 @@ class Checkpoint(Region):
             else:
                 node.outs = _placed(node.outs, position, storage)
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
-        self.entries = []  # last: what Ctrl-C interrupts is done again
+        self.entries = []  # last: work that Ctrl-C interrupts is repeated
         self._finish()
 
 
 def _edge_of_save(node: Node, position: int) -> int | None:
-    """Which edge of a node is the record of a value it saved."""
+    """The index of a node's edge that is the record of a value it saved."""
     place: int = node.grad.saves_in[position]
     if node.plan.op.inputs is None or node.saved is None:
         return place
-    record = node.saved[
-        position
-    ]._node  # what a user's function saves comes behind its inputs, and may be one of them
+    # Saves of a user's function come after its inputs, and may be one of them.
+    record = node.saved[position]._node
     return next(
         (i for i, edge in enumerate(node.edges) if edge is record and edge is not None), None
     )
@@ -233,7 +236,7 @@ def _placed(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
 
 
 class DroppedStorage:
-    """What is left of a saved storage: its recipe."""
+    """A dropped saved storage: its recipe."""
 
     __slots__ = ("key", "version")
 
@@ -243,16 +246,16 @@ class DroppedStorage:
 
 
 class DroppedValue(DroppedStorage):
-    """What is left of a saved value: its storage's recipe, and how it was seen.
+    """A dropped saved value: its storage's recipe, and its layout.
 
-    Its node is an edge of the node that saved it; to keep it here as well would close a circle.
+    Its node is an edge of the node that saved it; a reference here would make a cycle.
     """
 
     __slots__ = ("edge", "offset", "spec")
 
     def __init__(self, value: Value, edge: int | None) -> None:
         super().__init__(value._memory)
-        self.edge = edge  # which of the edges
+        self.edge = edge  # index of the edge
         self.spec = value._spec
         self.offset = value._offset
 

@@ -1,14 +1,15 @@
 """Rebuilding dropped storage from its recipe.
 
 # Note [Replay]
-1. `refill` makes dropped bytes from the nearest ancestors that are there, each recipe at most once, without recursion. What is
-   needed only on the way is let go after its last use.
-2. Whatever can be dropped has a recipe, and whatever has a recipe has address None, its bytes there or not. So nobody comes
-   by the address of something that can be dropped but here, under LOCK: `pinned_addresses` for who pins it while it is read or
-   written, in a region; `addresses`, outside, which makes it plain. A plain storage is never dropped.
-3. Pins are what the `Pins` objects that are alive hold: one that Ctrl-C left behind ends with its frame.
-4. A block becomes a storage's bytes only after the kernel that fills it was launched: an error on the way leaves
-   dropped what was dropped.
+1. `refill` makes dropped bytes from the nearest ancestors that are present, each recipe at most
+   once, without recursion. Intermediate results are freed after their last use.
+2. Every storage that can be dropped has a recipe, and every storage with a recipe has address None,
+   its bytes present or not. So its address is read only here, under LOCK: `pinned_addresses` inside
+   a region, for a caller that pins it during a read or write; `addresses` outside, which makes it
+   plain. A plain storage is never dropped.
+3. Pins are those of all live `Pins` objects: one that Ctrl-C left behind ends with its frame.
+4. A block becomes a storage's bytes only after the kernel that fills it was launched: after an
+   error the storage is still dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Made = dict[tuple[Recipe, int], Storage]
 
 
 class Counters:
-    """What was rebuilt since the last reset, and the clock of use."""
+    """Counts of rebuilt calls and bytes since the last reset, and the clock of use."""
 
     nodes = 0
     nbytes = 0
@@ -50,7 +51,7 @@ class Counters:
 
 
 class Pins:
-    """Storages that must not be dropped now; a context for one call."""
+    """Storages that must not be dropped during one call; a context manager."""
 
     every: ClassVar[Weakly] = {}
 
@@ -77,7 +78,7 @@ class Pins:
 
     @classmethod
     def pinned(cls) -> set[Storage]:
-        """Everything that somebody has pinned."""
+        """All pinned storages."""
         alive = [reference() for reference in list(cls.every.values())]
         return {storage for pins in alive if pins is not None for storage in pins.counts}
 
@@ -120,14 +121,14 @@ def leave_recipe(
 def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
     recipe.used = Counters.tick
     if recipe.length >= LONGEST:
-        return  # a chain of recipes must end somewhere: see Note [Recipes] 3
+        return  # a chain of recipes must end: see Note [Recipes] 3
     for i, storage in enumerate(storages):
         recipe.adopt(i, storage)
         region.watch(storage.pool)
 
 
 def addresses(inputs: Sequence[Value]) -> list[int]:
-    """The inputs' addresses, for a call outside of every region: what had a recipe is plain from now on."""
+    """The inputs' addresses, for a call outside of every region; they become plain."""
     with LOCK:
         for value in inputs:
             keep(value._memory)
@@ -135,7 +136,10 @@ def addresses(inputs: Sequence[Value]) -> list[int]:
 
 
 def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
-    """The inputs' addresses, after rebuilding what was dropped. Who asks holds LOCK and has pinned them."""
+    """The inputs' addresses, after rebuilding dropped ones.
+
+    The caller holds LOCK and has pinned them.
+    """
     for value in inputs:
         if value._memory.place is None:
             rebuild(value._memory)
@@ -147,9 +151,8 @@ def keep(storage: Storage) -> int:
     address = storage.address
     if address is None:
         with LOCK:
-            if (
-                storage.place is None
-            ):  # else another thread was quicker, or it was there all the time
+            # Else another thread was first, or it was present.
+            if storage.place is None:
                 rebuild(storage)
             make_plain(storage)
             address = storage.address
@@ -161,15 +164,16 @@ def rebuild(target: Storage) -> None:
     """Fill a dropped storage."""
     if target.recipe is None:
         raise RushlightError(
-            "a tensor is read whose storage was resized to 0 bytes; give it memory with .untyped_storage().resize_(...) first"
+            "a tensor is read whose storage was resized to 0 bytes; give it memory with "
+            ".untyped_storage().resize_(...) first"
         )
     refill([(target.recipe, target.recipe.place_of(target))])
 
 
 def refill(targets: Sequence[tuple[Recipe, int]], hold: bool = False) -> list[Storage]:
-    """A storage for each result of a recipe: the one that is there, or a rebuilt one.
+    """A storage for each result of a recipe: the present one, or a rebuilt one.
 
-    The first may be dropped for the last, unless they are to be held: then all are there, and plain.
+    The first may be dropped for the last, unless `held`: then all are present, and plain.
     """
     found: Made = {(r, i): storage for r, i in targets if (storage := r.present(i)) is not None}
     order, there = _order(recipe for recipe, index in targets if (recipe, index) not in found)
@@ -206,7 +210,7 @@ def _used(key: Any, made: Made, uses: Counter[Any]) -> Storage:
 
 
 def _order(targets: Iterable[Recipe]) -> tuple[list[Recipe], dict[Source, Storage]]:
-    """The recipes to run, sources first, and what they read that is there."""
+    """The recipes to run, sources first, and the present storages they read."""
     order: list[Recipe] = []
     there: dict[Source, Storage] = {}
     seen: set[Recipe] = set()
@@ -222,8 +226,9 @@ def _order(targets: Iterable[Recipe]) -> tuple[list[Recipe], dict[Source, Storag
                     s.memory for s in step.sources if s.memory is not None and not s.intact()
                 )
                 raise InplaceError(
-                    f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs was overwritten "
-                    f"in place {writes}; write to a clone instead, or leave the budget or checkpoint first"
+                    f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs "
+                    f"was overwritten in place {writes}; write to a clone instead, or leave the "
+                    "budget or checkpoint first"
                 )
             stack.append((step, True))
             for source in step.sources:
@@ -236,13 +241,13 @@ def _order(targets: Iterable[Recipe]) -> tuple[list[Recipe], dict[Source, Storag
 
 
 def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
-    """The results, from sources that are pinned."""
+    """The results, from pinned sources."""
     plan = recipe.plan
     ins = [
         storage.place + source.offset  # type: ignore[operator]
         for storage, source in zip(sources, recipe.sources, strict=True)
     ]
-    # Results that are there are written again, with the same bits; making room for the others must not drop them.
+    # Present results are written again, with the same bits; room for the others must not drop them.
     there = [recipe.present(i) for i in range(len(plan.rooms))]
     with Pins(storage for storage in there if storage is not None):
         storages = [
@@ -257,7 +262,7 @@ def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
 
 
 def _settled(recipe: Recipe, index: int, made: Storage) -> Storage:
-    """The made bytes in the storage that waits for them, or in a new one where nobody waits any more."""
+    """The rebuilt bytes in the storage of this result, or in a new one where it is gone."""
     waiting = recipe.holder(index)
     if waiting is made:
         return made
@@ -271,7 +276,10 @@ def _settled(recipe: Recipe, index: int, made: Storage) -> Storage:
 
 
 def before_write(storage: Storage) -> None:
-    """Settle what was made from a plain storage, while its bytes are still there. See Note [Recipes] 4."""
+    """Make every storage that depends on a plain storage plain, while its bytes are present.
+
+    See Note [Recipes] 4.
+    """
     with Pins([storage]):
         for reader in readers(storage):
             keep(reader)

@@ -1,16 +1,19 @@
-"""Saved values as the user wants them kept: PyTorch's hooks for saved tensors.
+"""PyTorch's hooks for saved tensors.
 
 # Note [Saved tensor hooks]
-1. While `State.saving` is set, each value that a record saves, input or result, is given to `pack` when it is recorded, and
-   the record keeps what that gives. `unpack` of it stands for the value whenever the derivative runs.
-2. So the value's own memory is free as soon as nobody else holds it. Its place in the graph is kept, not by the user but here:
-   what `unpack` gives is differentiated through as the value was.
+1. While `State.saving` is set, each value that a record saves, input or result, is given to `pack`
+   when it is recorded, and the record keeps the result. `unpack` of it replaces the value whenever
+   the derivative runs.
+2. So the value's own memory is freed with its last other holder. Its node in the graph is kept
+   here: the result of `unpack` is differentiated through as the value was.
 3. Both run where nothing is recorded, outside regions, and without hooks of this kind.
-4. A record whose saves are packed has `dropped` set to PACKED; everything that reads saves goes through `saves_of`.
-5. What `unpack` gives is laid out as the value was, where it lies in another way: the bits are those without hooks.
-6. Where `unpack` gives memory that `pack` saw or gave, a write to it since is found by its version, as always. A copy of the
-   user's own cannot be watched.
-7. A checkpoint inside the hooks goes before them: it keeps nothing that could be packed.
+4. A record whose saves are packed has `dropped` set to PACKED; everything that reads saves goes
+   through `saves_of`.
+5. The result of `unpack` is copied to the value's layout, where its own differs: the bits are those
+   without hooks.
+6. Where `unpack` returns memory that `pack` received or returned, a write to it since is found by
+   its version. Writes to a user's own copy are not detected.
+7. A checkpoint inside the hooks takes precedence: it keeps nothing that could be packed.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Node, Output, Value
 from rushlight.tape.record.written import describe_writes
 
-PACKED: tuple[Any, ...] = (object(),)  # stands in `Node.dropped`, and is known by identity
+PACKED: tuple[Any, ...] = (object(),)  # stored in `Node.dropped`, and compared by identity
 
 
 class Saving:
@@ -41,7 +44,7 @@ class Saving:
         self.unpack = unpack
 
     def pack_saves(self, node: Node) -> None:
-        """Let the record keep what `pack` gives in place of its saves."""
+        """Replace the record's saves by the results of `pack`."""
         saved, plan = node.saved, node.plan
         assert saved is not None
         if not (saved or node.outs):
@@ -55,11 +58,11 @@ class Saving:
         node.dropped = PACKED
 
     def before_write(self, storages: Sequence[Storage]) -> None:
-        """Hear of memory that is about to be written to."""
+        """Called for memory before it is written to."""
 
 
 class Packed:
-    """What stands for a saved value."""
+    """The packed form of a saved value."""
 
     __slots__ = ("edge", "given", "held", "origin", "saving", "spec", "version")
 
@@ -74,19 +77,20 @@ class Packed:
             self.held = saving.pack(call.detached(value))
         if storage.version != self.version:
             raise InplaceError(
-                f"{node.name()}: a pack hook wrote to the tensor it was given ({value._spec!r}), which others see too; "
-                f"let it write to a clone"
+                f"{node.name()}: a pack hook wrote to the tensor it was given ({value._spec!r}), "
+                "which others see too; let it write to a clone"
             )
         self.given: int | None = self.held._memory.version if _is_dense(self.held) else None
 
     def open(self, node: Node, edge: Any) -> Value:
-        """The value again, at its place in the graph."""
+        """The unpacked value, with its node in the graph."""
         with Changed(grad=False, region=None, saving=None):
             value = self.saving.unpack(self.held)
         name, spec = node.name(), self.spec
         if not _is_dense(value):
             raise TypeError(
-                f"{name}: an unpack hook gave a {type(value).__name__} in place of a saved tensor {spec!r}"
+                f"{name}: an unpack hook gave a {type(value).__name__} in place of a saved tensor "
+                f"{spec!r}"
             )
         if value._spec.shape != spec.shape:
             raise ShapeError(
@@ -98,7 +102,8 @@ class Packed:
             )
         if value._spec.device is not spec.device:
             raise DeviceError(
-                f"{name}: an unpack hook gave {value._spec!r} in place of a saved tensor {spec!r}; move it back"
+                f"{name}: an unpack hook gave {value._spec!r} in place of a saved tensor {spec!r}; "
+                "move it back"
             )
         storage: Storage = value._memory
         written = self.origin() is storage and storage.version != self.version
@@ -108,8 +113,9 @@ class Packed:
             and storage.version != self.given
         ):
             raise InplaceError(
-                f"{name}: a value saved for its backward was overwritten in place {describe_writes([storage])}; it was "
-                f"saved at {node.place}; write to a clone instead, after backward, or let the pack hook give a copy"
+                f"{name}: a value saved for its backward was overwritten in place "
+                f"{describe_writes([storage])}; it was saved at {node.place}; write to a clone "
+                "instead, after backward, or let the pack hook give a copy"
             )
         if _order(value._spec) != _order(spec):
             value = _laid_out(value, spec)
@@ -117,14 +123,14 @@ class Packed:
 
 
 def _order(spec: Spec) -> list[tuple[bool, int]]:
-    """How a value lies, but for gaps: its dimensions from the outermost in memory on, and which are expanded."""
+    """A value's layout without gaps: its dimensions, outermost first, and which are expanded."""
     sizes, strides = spec.shape, spec.strides
     dims = [d for d in range(len(sizes)) if sizes[d] > 1]
     return [(strides[d] == 0, d) for d in sorted(dims, key=lambda d: (-strides[d], d))]
 
 
 def _laid_out(value: Value, spec: Spec) -> Value:
-    """A copy that lies as `spec` does: a product of matrices rounds by how they lie, and the bits must be the same."""
+    """A copy in the layout of `spec`: matrix products round by layout, and bits must be equal."""
     given, sizes = value._spec, spec.shape
     order = [d for _, d in _order(spec)] + [d for d in range(len(sizes)) if sizes[d] < 2]
     shape = [1 if spec.strides[d] == 0 else sizes[d] for d in order]
@@ -144,7 +150,7 @@ def _is_dense(thing: Any) -> bool:
 
 
 def unpacked(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
-    """What `saves_of` gives, for a record whose saves are packed."""
+    """The result of `saves_of`, for a record whose saves are packed."""
     packed_outs: Any = node.outs
     packed_ins: Any = node.saved
     several = len(node.plan.outs) > 1

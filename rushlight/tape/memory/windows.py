@@ -1,13 +1,14 @@
-"""Memory that others than tensors look at: NumPy arrays and DLPack capsules.
+"""Memory that is also used outside of tensors: NumPy arrays and DLPack capsules.
 
 # Note [Windows]
-1. Who is given the address of a storage's bytes for longer than a call is given a `Window` to keep. It keeps the storage,
-   and the storage knows of it for as long as somebody has it.
-2. The block of a storage with a window is neither given back nor exchanged for a larger one: `check_closed` refuses.
-3. `share_memory_` has to move the bytes. Then the windows keep the old block (`leave_behind`), and tensors and the others
-   see memory of their own from there on.
-4. Launches make no window. Who resizes or shares a tensor while another thread computes with it frees memory that is being
-   read, as in PyTorch.
+1. Code that keeps the address of a storage's bytes for longer than a call keeps a `Window`. It
+   keeps the storage, and the storage refers to it weakly.
+2. The block of a storage with a window is neither freed nor exchanged for a larger one:
+   `check_closed` refuses.
+3. `share_memory_` has to move the bytes. Then the windows keep the old block (`leave_behind`), and
+   tensors and the others use separate memory after that.
+4. Launches make no window. Resizing or sharing a tensor while another thread computes with it frees
+   memory that is being read, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -38,17 +39,19 @@ def has_window(storage: Storage) -> bool:
 
 
 def check_closed(storage: Storage, op: str) -> None:
-    """Refuse to move or free what somebody looks at. Who asks holds `replay.LOCK`."""
+    """Refuse to move or free memory with a window. The caller holds `replay.LOCK`."""
     if has_window(storage):
         raise RushlightError(
-            f"{op}: a NumPy array or a DLPack capsule sees the memory, which must stay where it is; .clone() the tensor first"
+            f"{op}: a NumPy array or a DLPack capsule sees the memory, which must stay where it "
+            "is; .clone() the tensor first"
         )
 
 
 def leave_behind(storage: Storage) -> bool:
-    """Have the windows, if there are any, keep the block that the storage is about to leave; whether they do.
+    """Let the windows, if there are any, keep the block that the storage is about to leave.
 
-    Who asks holds `replay.LOCK`, and gives the storage another block and counts that.
+    Whether they do. The caller holds `replay.LOCK`, and gives the storage another block and counts
+    that.
     """
     if not has_window(storage):
         return False

@@ -1,16 +1,20 @@
-"""Batched values: what a function under `vmap` sees, and the way of its calls to the whole batch.
+"""Batched values: the handles of a function under `vmap`, and its calls on the whole batch.
 
 # Note [Batching]
-1. Under `vmap` a value is batched at one or more levels, one per `vmap` around it. Its handle has a `BatchSpec`: shape and
-   strides as the function sees them (one example), and the physical spec behind it, whose leading dimensions are the
-   batch, outer levels first. The handle holds the physical value, an ordinary one.
-2. No plan is made for a batched spec. `call.plan_for` gives a `BatchPlan` instead, which finds the batching rule of the op's family
-   (`ops/batching`) and runs it: ordinary calls on physical values. So the work does not grow with the size of the batch.
-3. The tape knows physical values only. An op's record, its saves and its derivative are those of the physical call: a gradient
-   in a function under `vmap` and a gradient through `vmap` are both one ordinary backward pass.
-4. A gradient is asked for per example where the input is batched. `lift` makes it so, without a copy; `roots.grad` leads
-   physical values to the walk and gives back batched ones.
-5. Composed ops see the shape of one example, so they need no rule. An op without a rule refuses a batched operand by name.
+1. Under `vmap` a value is batched at one or more levels, one per `vmap` around it. Its handle has a
+   `BatchSpec`: shape and strides of one example, as the function sees them, and the physical spec
+   behind it, whose leading dimensions are the batch, outer levels first. The handle holds the
+   physical value, an ordinary one.
+2. No plan is made for a batched spec. `call.plan_for` returns a `BatchPlan` instead, which finds
+   the batching rule of the op's family (`ops/batching`) and runs it: ordinary calls on physical
+   values. So the number of calls does not grow with the size of the batch.
+3. The tape records physical values only. An op's record, its saves and its derivative are those of
+   the physical call: a gradient in a function under `vmap` and a gradient through `vmap` are both
+   one ordinary backward pass.
+4. A gradient is computed per example where the input is batched. `lift` makes it batched, without a
+   copy; `roots.grad` passes physical values to the walk and returns batched ones.
+5. Composite ops work on the shape of one example, so they need no rule. An op without a rule
+   refuses a batched operand by name.
 6. A level ends with its `vmap`. A value that outlives it raises when it is used.
 """
 
@@ -33,7 +37,7 @@ new = object.__new__
 
 
 class Level:
-    """One `vmap` that is running: how many others are around it, the size of its batch, how random numbers are drawn."""
+    """One running `vmap`: its depth, the size of its batch, its mode of randomness."""
 
     __slots__ = ("alive", "depth", "randomness", "size")
 
@@ -51,13 +55,15 @@ Levels = tuple[Level, ...]
 
 
 class BatchSpec(Spec):
-    """One example's layout, and that of the whole batch. Interned like any spec, by the latter and the levels' depths."""
+    """The layout of one example, and of the whole batch.
+
+    Interned by the latter and the levels' depths.
+    """
 
     __slots__ = ("hidden", "physical")
 
-    hidden: tuple[
-        int, ...
-    ]  # the depths of its levels, ascending: as many leading dimensions of `physical`
+    # The depths of its levels, ascending: as many leading dimensions of `physical`.
+    hidden: tuple[int, ...]
     physical: Spec
 
     @staticmethod
@@ -74,9 +80,8 @@ class BatchSpec(Spec):
             spec.size = Size(spec.shape)
             spec.numel = numel(spec.shape)
             spec.nbytes = spec.numel * spec.dtype.itemsize
-            spec.low, spec.high = reach(
-                spec.shape, spec.strides, spec.dtype.itemsize
-            )  # one example's
+            # One example's.
+            spec.low, spec.high = reach(spec.shape, spec.strides, spec.dtype.itemsize)
             spec.differentiable = physical.differentiable
             spec.contiguous = physical.contiguous
             spec = interned(_SPECS, key, spec)
@@ -87,7 +92,7 @@ _SPECS: dict[Any, Known] = {}
 
 
 class Batched(Value):
-    """What is asked of a batched handle here; `func/batched.py` has the class itself, a Tensor."""
+    """The interface of a batched handle; `func/batched.py` has the class itself, a Tensor."""
 
     __slots__ = ()
 
@@ -103,7 +108,7 @@ def set_handle(kind: Any) -> None:
 
 
 def wrap(physical: Value, levels: Levels) -> Value:
-    """The value as one example sees it; its leading dimensions are the levels'."""
+    """The value as one example; its leading dimensions are the levels'."""
     if not levels:
         return physical
     value = new(_handle[0])
@@ -114,20 +119,20 @@ def wrap(physical: Value, levels: Levels) -> Value:
 
 
 def levels_of(value: Value) -> Levels:
-    """The levels a value is batched at, which must still run."""
+    """The levels a value is batched at, which must be running."""
     if not value._spec.hidden:
         return ()
     levels: Levels = value.levels  # type: ignore[attr-defined]
     if not levels[-1].alive or not levels[0].alive:
         raise RushlightError(
-            f"vmap: {value._spec!r} was made inside a vmap that has ended, and has no meaning outside of it; "
-            f"return it from the function instead"
+            f"vmap: {value._spec!r} was made inside a vmap that has ended, and has no meaning "
+            "outside of it; return it from the function instead"
         )
     return levels
 
 
 def physical_of(value: Value) -> Value:
-    """The whole batch, as an ordinary value; a value that is not batched, itself."""
+    """The whole batch, as an ordinary value; a value that is not batched is returned."""
     return value.physical if levels_of(value) else value  # type: ignore[attr-defined]
 
 
@@ -159,19 +164,25 @@ def active() -> Levels:
 
 
 def drawn_levels(op: str) -> Levels:
-    """The levels at which a random op draws other numbers for each example; an error where a `vmap` around forbids it."""
+    """The levels at which a random op draws other numbers for each example.
+
+    An error where one forbids it.
+    """
     levels = active()
     for level in levels:
         if level.randomness == "error":
             raise RushlightError(
-                f"{op}: called random operation while in randomness error mode; pass randomness='different' or 'same' to "
-                f"vmap, or draw the numbers outside"
+                f"{op}: called random operation while in randomness error mode; pass "
+                "randomness='different' or 'same' to vmap, or draw the numbers outside"
             )
     return tuple([level for level in levels if level.randomness == "different"])
 
 
 def lift(value: Value) -> Value:
-    """The value batched at every level around this call, so that its gradient is one per example; nothing is copied."""
+    """The value batched at every level around this call, for a gradient per example.
+
+    Nothing is copied.
+    """
     levels = active()
     if not levels or len(value._spec.hidden) == len(levels):
         return value
@@ -179,7 +190,10 @@ def lift(value: Value) -> Value:
 
 
 def peel(value: Value, levels: Levels) -> Value:
-    """The value with these levels' dimensions as the first of its own; batched at its other levels as before."""
+    """The value with these levels' dimensions as the first of its own.
+
+    Batched at its other levels.
+    """
     if not levels:
         return value
     joint = _merged(levels, levels_of(value)) if value._spec.hidden else levels
@@ -192,7 +206,7 @@ def peel(value: Value, levels: Levels) -> Value:
 
 
 def unpeel(value: Value, levels: Levels) -> Value:
-    """What `peel` was given: the first dimensions of the value are these levels'."""
+    """The inverse of `peel`: the first dimensions of the value are these levels'."""
     if not levels:
         return value
     rest = levels_of(value)
@@ -214,10 +228,12 @@ class _NoShape:
 
 
 class BatchPlan:
-    """Stands where a plan would: what a call does whose operands have these specs, some of them batched.
+    """Stands where a plan would: what a call does whose operands have these specs, some of them
+    batched.
 
-    The rule runs once, traced; the physical calls it made, which depend on nothing but the specs, are a program
-    (Note [Programs]), which runs from then on. A rule with `looks` reads more than specs and runs every time.
+    The rule runs once, traced; the physical calls it made, which depend on nothing but the specs,
+    are a program (Note [Programs]), which runs from then on. A rule with `looks` reads more than
+    specs and runs every time.
     """
 
     __slots__ = (
@@ -239,7 +255,7 @@ class BatchPlan:
     offsets = ()
     stride = 0
     first = second = object()  # matches no operands
-    beyond = False  # the physical calls of the rule say it of themselves
+    beyond = False  # the physical calls of the rule check their own
     out = _NoShape()
 
     def __init__(self, op: Op, specs: Sequence[Spec], static: Static) -> None:
@@ -262,7 +278,7 @@ class BatchPlan:
 
     def run(self, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
         state = STATE.get()
-        if state.trace is not None:  # it is this call that is noted, not what it comes down to
+        if state.trace is not None:  # this call is traced, not its physical calls
             with Changed(trace=None):
                 made = self.run(inputs, params)
             state.trace.append((self, inputs, params, made, state.grad))
@@ -323,16 +339,17 @@ class BatchPlan:
 
     @property
     def blocks(self) -> Any:
-        """Asked for outside of any `vmap` only."""
+        """Called outside of any `vmap` only."""
         raise RushlightError(
-            f"{self.op.name}: an operand was made inside a vmap that has ended; return it from the function instead"
+            f"{self.op.name}: an operand was made inside a vmap that has ended; return it from the "
+            "function instead"
         )
 
     pool = blocks
 
 
 def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
-    """The values, one that is there twice by two handles: which of two places it was used for must be seen."""
+    """The values, with a second handle for one that occurs twice, to tell its positions."""
     seen: set[int] = set()
     found = []
     for value in values:
@@ -349,7 +366,7 @@ def _told_apart(values: Sequence[Value]) -> Sequence[Value]:
 
 
 def _addresses(plan: Plan, values: Sequence[Value], state: Any) -> list[int] | None:
-    """Where the operands lie, if that is all a launch must know: nothing is recorded, dropped or watched over."""
+    """The operands' addresses, if nothing is recorded, dropped or traced."""
     if plan.launch is None or state.region is not None or state.birth or state.dual is not None:
         return None
     ins = []

@@ -1,12 +1,14 @@
-"""User functions (`Function`) under `vmap`: forward and backward see one example, the record is of the whole batch.
+"""User functions (`Function`) under `vmap`: one example for the user, the batch on the record.
 
 # Note [User functions under vmap]
-1. The forward runs on batched values like any other code. What is recorded are the physical arguments, results and saves.
-2. Backward may run when the `vmap` has long ended: then levels of the same sizes are entered for it. What forward left in
-   `ctx` otherwise than by `save_for_backward` belongs to the ended levels and raises.
-3. All results are batched at all levels of the call: only then is no gradient that comes back a sum over examples already. The
-   gradient of an argument that was not batched at a level is the sum over it.
-4. A function with a static method `vmap(info, in_dims, *args)`, PyTorch's, says itself what its batch is.
+1. The forward runs on batched values like any other code. The physical arguments, results and saves
+   are recorded.
+2. Backward may run after the `vmap` has ended: then levels of the same sizes are entered for it.
+   Attributes that forward set on `ctx` otherwise than by `save_for_backward` belong to the ended
+   levels and raise.
+3. All results are batched at all levels of the call: only then is no incoming gradient a sum over
+   examples already. The gradient of an argument that was not batched at a level is the sum over it.
+4. A function with a static method `vmap(info, in_dims, *args)`, PyTorch's, defines its own batch.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ def levels_in(values: Sequence[Any]) -> Levels:
 
 
 def whole(value: Any) -> Any:
-    """The physical value of what is one; anything else as it is."""
+    """The physical value of a batched value; anything else unchanged."""
     return physical_of(value) if is_dense(value) else value
 
 
 class PerExample:
-    """A function whose backward is given one example's gradients and saves."""
+    """A function whose backward gets one example's gradients and saves."""
 
     def __init__(
         self, cls: Any, args: Sequence[Any], results: Sequence[Any], saved: Sequence[Any]
@@ -113,7 +115,10 @@ def _fitted(part: Any, levels: Levels, joint: Levels, again: dict[Level, Level])
 
 
 def everywhere(results: Sequence[Any], args: Sequence[Any], dirty: Sequence[Any]) -> list[Any]:
-    """The results at all levels of the call. Rule 3; what was written to in place stays what it is."""
+    """The results at all levels of the call. Rule 3.
+
+    An argument written in place stays the same object.
+    """
     joint = levels_in([*args, *results])
     return [
         r
@@ -123,18 +128,21 @@ def everywhere(results: Sequence[Any], args: Sequence[Any], dirty: Sequence[Any]
     ]
 
 
-# ---- a batch of the user's own ----
+# ---- a user's own batching rule ----
 
 
 class Mapped(NamedTuple):
-    """What PyTorch tells a function's own `vmap`."""
+    """PyTorch's `info` argument of a function's own `vmap`."""
 
     batch_size: int
     randomness: str
 
 
 def own_vmap(rule: Callable[..., Any], name: str, args: Sequence[Any]) -> Any:
-    """`rule(info, in_dims, *args)` for the innermost level of the arguments; it gives (outputs, out_dims)."""
+    """`rule(info, in_dims, *args)` for the innermost level of the arguments.
+
+    It returns (outputs, out_dims).
+    """
     level = levels_in(args)[-1]
     mapped = [is_dense(a) and level in levels_of(a) for a in args]
     given = [peel(a, (level,)) if m else a for a, m in zip(args, mapped, strict=True)]

@@ -1,6 +1,6 @@
-"""Datasets, the order in which they are read, and loaders that read them in batches, in processes of their own if asked.
+"""Datasets, samplers, and loaders that read batches, in worker processes on request.
 
-Owns: what a dataset is, samplers, collating, workers.
+Owns: the dataset protocol, samplers, collating, workers.
 Takes: datasets and indices. Gives: batches.
 Never: reaches below ops/, moves tensors to a device.
 """

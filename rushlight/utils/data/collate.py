@@ -1,4 +1,4 @@
-"""Samples put together into a batch: tensors stacked, numbers in a tensor, containers by their parts."""
+"""Samples collated into a batch: tensors stacked, numbers in a tensor, containers recursively."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rushlight.tensor import Tensor, as_tensor, tensor
 
 
 def _is_array(value: Any) -> bool:
-    """A NumPy array or number, told without importing NumPy."""
+    """Whether it is a NumPy array or number, without importing NumPy."""
     return type(value).__module__ == "numpy" and hasattr(value, "dtype")
 
 
@@ -32,7 +32,7 @@ def _listed_like(sample: Any, parts: list[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """NumPy arrays as tensors, inside containers too; anything else as it is."""
+    """NumPy arrays as tensors, inside containers too; anything else unchanged."""
     if isinstance(data, (Tensor, str, bytes)):
         return data
     if _is_array(data):
@@ -49,7 +49,7 @@ def default_convert(data: Any) -> Any:
 def collate(
     batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Any:
-    """One batch of samples; `collate_fn_map` says for further types how theirs are put together."""
+    """Collate samples into one batch; `collate_fn_map` has functions for further types."""
     first = batch[0]
     for kind, function in (collate_fn_map or {}).items():
         if isinstance(first, kind):
@@ -82,11 +82,11 @@ def collate(
         ]
         return _listed_like(first, columns)
     raise TypeError(
-        "default_collate: a batch is made of tensors, NumPy arrays, numbers, strings, dicts and lists, got "
-        f"{type(first).__name__}; pass collate_fn"
+        "default_collate: a batch is made of tensors, NumPy arrays, numbers, strings, dicts and "
+        f"lists, got {type(first).__name__}; pass collate_fn"
     )
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """What a loader puts batches together with, unless it is given another function."""
+    """The default collate function of loaders."""
     return collate(batch)

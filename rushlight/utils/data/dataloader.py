@@ -1,4 +1,4 @@
-"""DataLoader: batches of a dataset, made here or in worker processes that work ahead."""
+"""DataLoader: batches of a dataset, made in this process or ahead by worker processes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ T = TypeVar("T", covariant=True)
 
 
 class DataLoader(Generic[T]):
-    """Batches of a dataset: in which order, how large, put together how, and by how many processes.
+    """Batches of a dataset: their order, size, collating, and the number of worker processes.
 
-    `pin_memory` is taken for PyTorch's sake: batches are in ordinary memory.
+    `pin_memory` is accepted for compatibility: batches are in ordinary memory.
     """
 
     def __init__(
@@ -83,7 +83,8 @@ class DataLoader(Generic[T]):
             )
         if self.iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError(
-                "DataLoader: an IterableDataset has no order to choose: pass no shuffle and no sampler"
+                "DataLoader: an IterableDataset has no order to choose: pass no shuffle and no "
+                "sampler"
             )
         if sampler is not None and shuffle:
             raise ValueError("DataLoader: sampler goes without shuffle")
@@ -107,7 +108,7 @@ class DataLoader(Generic[T]):
 
     @property
     def _tasks(self) -> Any:
-        """What one pass fetches: lists of indices, indices, or as many wishes for more as there are takers."""
+        """The tasks of one pass: lists of indices, indices, or requests for the next batch."""
         if self.iterable:
             return itertools.repeat(None)
         return self.batch_sampler if self.batch_sampler is not None else self.sampler
@@ -154,18 +155,20 @@ def _check_workers(
 ) -> None:
     if num_workers < 0 or timeout < 0:
         raise ValueError(
-            f"DataLoader: num_workers and timeout must not be negative, got {num_workers} and {timeout}"
+            f"DataLoader: num_workers and timeout must not be negative, got {num_workers} and "
+            f"{timeout}"
         )
     if num_workers == 0 and (prefetch is not None or persistent or timeout):
         raise ValueError(
-            "DataLoader: prefetch_factor, persistent_workers and timeout go with num_workers above 0"
+            "DataLoader: prefetch_factor, persistent_workers and timeout go with num_workers above "
+            "0"
         )
     if prefetch is not None and prefetch < 1:
         raise ValueError(f"DataLoader: prefetch_factor must be positive, got {prefetch}")
 
 
 class _Alone:
-    """A pass over a dataset in this process; after an error it goes on with the next batch."""
+    """A pass over a dataset in this process; after an error it continues with the next batch."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
@@ -185,8 +188,8 @@ class _Alone:
 class _FromWorkers:
     """A pass over a dataset by worker processes; see Note [Workers].
 
-    Tasks go round among the workers and batches are taken in the order of the tasks. A thread empties the connections, so
-    that workers can work ahead by as many batches as were asked of them.
+    Tasks go round among the workers and batches are taken in the order of the tasks. A thread reads
+    the connections, so that workers can prefetch as many batches as are requested.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -214,7 +217,8 @@ class _FromWorkers:
     def _start(self, number: int, seed: int) -> None:
         loader = self.loader
         given = loader.multiprocessing_context
-        # Where there is a choice, a copy of this process: datasets need not be picklable, scripts need no guard.
+        # By default fork, where the system has it: datasets need not be picklable, scripts need no
+        # guard.
         method = "fork" if sys.platform == "linux" else None
         context: Any = (
             multiprocessing.get_context(given if isinstance(given, str) else method)
@@ -232,10 +236,10 @@ class _FromWorkers:
         self.answers.append(deque())
 
     def begin(self, first: bool = False) -> None:
-        """Start a pass: answers to an older one are let go."""
+        """Start a pass; answers to an older one are ignored."""
         self.epoch += 1
         self.tasks = iter(self.loader._tasks)
-        self.waiting: deque[int] = deque()  # which worker each open task went to, in order
+        self.waiting: deque[int] = deque()  # the worker of each open task, in order
         self.active = list(range(len(self.processes)))
         self.turn = 0
         if not first:
@@ -303,7 +307,8 @@ class _FromWorkers:
         process = self.processes[worker]
         process.join(1)
         return RuntimeError(
-            f"DataLoader: worker {worker} (pid {process.pid}) ended with exit code {process.exitcode}"
+            f"DataLoader: worker {worker} (pid {process.pid}) ended with exit code "
+            f"{process.exitcode}"
         )
 
     def close(self) -> None:
@@ -322,13 +327,17 @@ class _FromWorkers:
         self._end_reader()
 
     def _end_reader(self) -> None:
-        """Let the reader close the connections, and wait for it: the system gives a closed connection's number to the next
-        one opened, and a reader still at work would take that one's bytes."""
+        """Have the reader close the connections, and wait for it.
+
+        The system gives a closed connection's number to the next one opened, and a reader still
+        running would read that one's bytes.
+        """
         if self.reader is None:
             _close([*self.connections, self.stop, self.stopped])
             return
         self.stop.send_bytes(b"")
-        # At the end of the process threads stand still; and the collector may have called this from the reader itself.
+        # At the end of the process threads do not run; and the collector may have called this in
+        # the reader.
         if not sys.is_finalizing() and self.reader is not threading.current_thread():
             self.reader.join()
         self.stop.close()
@@ -344,7 +353,10 @@ def _read(
     arrived: threading.Condition,
     stopped: Any,
 ) -> None:
-    """Take in what workers send until `stopped` has something to read, then close all; None stands for a worker's end."""
+    """Receive messages of workers until `stopped` is readable, then close all.
+
+    None means a worker's end.
+    """
     numbers = {connection: i for i, connection in enumerate(connections)}
     while True:
         ready = multiprocessing.connection.wait([*numbers, stopped])

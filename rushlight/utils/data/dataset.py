@@ -1,4 +1,4 @@
-"""Datasets: samples by index, samples one after the other, and datasets made of others."""
+"""Datasets: samples by index, samples in sequence, and datasets made of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
-    """Samples by index: a subclass defines `__getitem__`, and `__len__` if it is to be sampled at random."""
+    """Samples by index: a subclass defines `__getitem__`, and `__len__` for random sampling."""
 
     def __getitem__(self, index: Any) -> T:
         raise NotImplementedError(f"{type(self).__name__} defines no __getitem__")
@@ -26,14 +26,17 @@ class Dataset(Generic[T]):
 
 
 class IterableDataset(Dataset[T], Iterable[T]):
-    """Samples one after the other: a subclass defines `__iter__`. Each worker runs it whole; `get_worker_info` tells which."""
+    """Samples in sequence: a subclass defines `__iter__`.
+
+    Each worker iterates over all of it; `get_worker_info` tells which worker it is.
+    """
 
     def __add__(self, other: Dataset[Any]) -> Any:
         return ChainDataset([self, other])
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """Tensors of which the first dimension counts samples."""
+    """Tensors whose first dimension counts samples."""
 
     def __init__(self, *tensors: Tensor) -> None:
         if len({t.shape[0] for t in tensors}) > 1:
@@ -50,7 +53,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 class StackDataset(Dataset[Any]):
-    """Datasets side by side: a sample is a tuple of theirs, or a dict where they are named."""
+    """Datasets in parallel: a sample is a tuple of theirs, or a dict where they are named."""
 
     def __init__(self, *args: Dataset[Any], **kwargs: Dataset[Any]) -> None:
         if bool(args) == bool(kwargs):
@@ -77,19 +80,20 @@ class StackDataset(Dataset[Any]):
 
 
 def _several(dataset: Any, indices: list[int]) -> list[Any]:
-    """Samples by a list of indices, all at once where the dataset can."""
+    """Samples by a list of indices, in one call where the dataset has `__getitems__`."""
     if not callable(getattr(dataset, "__getitems__", None)):
         return [dataset[i] for i in indices]
     found: list[Any] = dataset.__getitems__(indices)
     if len(found) != len(indices):
         raise ValueError(
-            f"{type(dataset).__name__}.__getitems__ gave {len(found)} samples for {len(indices)} indices"
+            f"{type(dataset).__name__}.__getitems__ gave {len(found)} samples for {len(indices)} "
+            "indices"
         )
     return found
 
 
 class ConcatDataset(Dataset[Any]):
-    """Datasets one behind the other."""
+    """Datasets concatenated."""
 
     def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
         self.datasets = list(datasets)
@@ -120,7 +124,7 @@ class ConcatDataset(Dataset[Any]):
 
 
 class ChainDataset(IterableDataset[Any]):
-    """Iterable datasets one after the other."""
+    """Iterable datasets concatenated."""
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = datasets
@@ -164,18 +168,19 @@ def random_split(
     lengths: Sequence[float],
     generator: Generator | None = None,
 ) -> list[Subset[T]]:
-    """Parts of a dataset with samples chosen at random: of given sizes, or of shares that add up to 1."""
+    """Random subsets of a dataset, of given sizes, or of shares that add up to 1."""
     total = len(dataset)  # type: ignore[arg-type]  # a dataset without a length is refused here
     sizes = [int(n) for n in lengths]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         if any(not 0 <= share <= 1 for share in lengths):
             raise ValueError(f"random_split: shares must lie between 0 and 1, got {list(lengths)}")
         sizes = [math.floor(total * share) for share in lengths]
-        for i in range(total - sum(sizes)):  # what rounding left, one each
+        for i in range(total - sum(sizes)):  # the remainder of rounding, one each
             sizes[i % len(sizes)] += 1
     if sum(sizes) != total:
         raise ValueError(
-            f"random_split: lengths {list(lengths)} do not add up to the {total} samples of the dataset"
+            f"random_split: lengths {list(lengths)} do not add up to the {total} samples of the "
+            "dataset"
         )
     order = randperm(total, generator=generator, device="cpu").tolist()
     ends = itertools.accumulate(sizes)

@@ -1,4 +1,4 @@
-"""PyTorch's other place for the sampler of one process among several."""
+"""PyTorch's other path of DistributedSampler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which a dataset is read."""
+"""Samplers: the order in which a dataset is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _order(count: int, generator: Generator) -> list[int]:
 
 
 class Sampler(Generic[T]):
-    """The base: a subclass defines `__iter__`, which gives indices, or lists of them for whole batches."""
+    """The base: a subclass defines `__iter__`, which gives indices, or lists for batches."""
 
     def __init__(self, data_source: Any = None) -> None:
         pass
@@ -49,7 +49,7 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """Indices in random order; with replacement each is drawn anew."""
+    """Indices in random order; with replacement each is drawn independently."""
 
     def __init__(
         self,
@@ -118,7 +118,8 @@ class WeightedRandomSampler(Sampler[int]):
         self.weights = as_tensor(weights, dtype=float64, device="cpu")
         if self.weights.ndim != 1:
             raise ValueError(
-                f"WeightedRandomSampler: weights must have one dimension, got {self.weights._spec!r}"
+                "WeightedRandomSampler: weights must have one dimension, got "
+                f"{self.weights._spec!r}"
             )
         self.num_samples = num_samples
         self.replacement = replacement
@@ -160,7 +161,10 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class DistributedSampler(Sampler[int]):
-    """Every `num_replicas`-th index from `rank` on, of an order that all processes shuffle alike in an epoch."""
+    """Every `num_replicas`-th index from `rank` on.
+
+    All processes shuffle the order of an epoch in the same way.
+    """
 
     def __init__(
         self,
@@ -175,7 +179,8 @@ class DistributedSampler(Sampler[int]):
         self.rank = 0 if rank is None else rank
         if not 0 <= self.rank < self.num_replicas:
             raise ValueError(
-                f"DistributedSampler: rank must lie between 0 and {self.num_replicas - 1}, got {self.rank}"
+                f"DistributedSampler: rank must lie between 0 and {self.num_replicas - 1}, got "
+                f"{self.rank}"
             )
         self.dataset = dataset
         self.epoch = 0
@@ -193,7 +198,7 @@ class DistributedSampler(Sampler[int]):
         order = list(range(count))
         if self.shuffle:
             order = _order(count, Generator().manual_seed(self.seed + self.epoch))
-        if not self.drop_last and order:  # the first ones again, so that all have equally many
+        if not self.drop_last and order:  # the first ones repeated, so that all have equally many
             order = list(itertools.islice(itertools.cycle(order), self.total_size))
         return iter(order[self.rank : self.total_size : self.num_replicas])
 
@@ -201,5 +206,5 @@ class DistributedSampler(Sampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of which epoch comes next."""
+        """Set the epoch, which seeds the order."""
         self.epoch = epoch

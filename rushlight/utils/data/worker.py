@@ -1,10 +1,11 @@
-"""What runs in a worker process: samples fetched by index, put together and sent back.
+"""The code of a worker process: fetch samples by index, collate and send them.
 
 # Note [Workers]
-1. A worker has one connection. It gets (epoch, task) and answers (epoch, kind, content), pickled in its own thread, so
-   that what cannot be pickled is an error like any other. None ends it; so does the end of its parent.
-2. A task is a list of indices, one index, or nothing but the wish for the next batch of an iterable dataset. RESUME with
-   a seed begins a new epoch in a worker that stays.
+1. A worker has one connection. It gets (epoch, task) and answers (epoch, kind, content), pickled in
+   its own thread, so that a batch that cannot be pickled is an ordinary error. None ends it; so
+   does the end of its parent.
+2. A task is a list of indices, one index, or a request for the next batch of an iterable dataset.
+   RESUME with a seed begins a new epoch in a persistent worker.
 3. Random streams begin at the loader's seed plus the worker's number, in Python, NumPy and here.
 """
 
@@ -24,12 +25,12 @@ from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.random.random import manual_seed
 
 DONE, MADE, FAILED, RESUME = "done", "made", "failed", "resume"
-_PATIENCE = 5.0  # seconds between looks whether the parent is still there
+_PATIENCE = 5.0  # seconds between checks whether the parent is alive
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Which worker this process is: its number of how many, its seed, its copy of the dataset."""
+    """A worker process: its number, the number of workers, its seed, its copy of the dataset."""
 
     id: int
     num_workers: int
@@ -41,7 +42,7 @@ _this: list[Worker] = []
 
 
 def _this_worker() -> Worker | None:
-    """Which worker process this is; None in the main process."""
+    """The WorkerInfo of this process; None in the main process."""
     return _this[0] if _this else None
 
 
@@ -49,7 +50,7 @@ get_worker_info = _this_worker
 
 
 class Fetcher:
-    """Makes batches: of a dataset with indices by those, of an iterable one by going on."""
+    """Makes batches: by indices, or the next ones of an iterable dataset."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Fetcher:
         self.rest = iter(dataset) if iterable else None
 
     def fetch(self, task: Any) -> Any:
-        """The batch of a task; StopIteration where there is no more."""
+        """The batch of a task; StopIteration at the end."""
         if self.rest is not None:
             return self._next()
         if not self.batched:
@@ -125,7 +126,7 @@ def work(
     make: Callable[[], Fetcher],
     begin: Callable[[int], Any] | None,
 ) -> None:
-    """The life of a worker. See Note [Workers]."""
+    """The main loop of a worker. See Note [Workers]."""
     pool_of("cpu").device.set_num_threads(1)  # type: ignore[attr-defined]
     seed_everything(who.seed)
     _this[:] = [who]
