@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rushlight.tape.record.cache import Cache
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import nn
@@ -76,7 +77,7 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         for name, value in SEVERAL.items():
             monkeypatch.setattr(attention_tiles, name, value)
     for op in (attention._attention, attention._attention_grad):
-        monkeypatch.setattr(op, "plans", {})
+        monkeypatch.setattr(op, "plans", Cache())
     return str(request.param)
 
 
