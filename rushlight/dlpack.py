@@ -284,7 +284,7 @@ def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Va
     capsule = _ask(ext_tensor, device, copy) if hasattr(ext_tensor, "__dlpack__") else ext_tensor
     owner = _Owner(_open(capsule))
     elements = owner.struct.elements
-    value = _seen(owner, elements, copy)
+    value = _imported(owner, elements, copy)
     if copy and not getattr(owner.struct, "flags", 0) & COPIED:
         value = e.clone(value)
     if device is None:
@@ -298,7 +298,7 @@ def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Va
     return interop.move(value, pool)
 
 
-def _seen(owner: _Owner, elements: Any, copy: bool | None) -> Value:
+def _imported(owner: _Owner, elements: Any, copy: bool | None) -> Value:
     dtype, pool, rank = _dtype_of(elements.type), _pool_of(elements.device), elements.rank
     check_device_dtype("from_dlpack", pool, dtype)
     shape: Shape = tuple(elements.shape[:rank])

@@ -63,7 +63,7 @@ def _dims(op: str, dim: Dims, rank: int) -> tuple[int, ...]:
     return tuple(sorted(dims))
 
 
-def _chosen(op: str, input: Tensor, mask: Tensor) -> Tensor:
+def _bool_mask(op: str, input: Tensor, mask: Tensor) -> Tensor:
     """The mask in the input's shape, as bool."""
     if mask.ndim > input.ndim:
         raise IndexError(
@@ -80,10 +80,10 @@ def _filled(op: str, input: Tensor, mask: Mask, value: float) -> Tensor:
     if mask is None:
         return input
     other = creation.full((), value, dtype=input.dtype, device=input.device)
-    return e.select(_chosen(op, input, mask), input, other)
+    return e.select(_bool_mask(op, input, mask), input, other)
 
 
-def _beyond(dtype: DType, lowest: bool) -> float:
+def _extreme_value(dtype: DType, lowest: bool) -> float:
     if dtype.kind in "fc":
         return -math.inf if lowest else math.inf
     limits = queries.iinfo(dtype)
@@ -144,7 +144,7 @@ def amax(
     mask: Mask = None,
 ) -> Tensor:
     """The largest of the selected elements; of none the dtype's smallest number."""
-    seen = _filled("amax", input, mask, _beyond(input.dtype, True))
+    seen = _filled("amax", input, mask, _extreme_value(input.dtype, True))
     return seen.amax(_dims("amax", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
 
 
@@ -157,7 +157,7 @@ def amin(
     mask: Mask = None,
 ) -> Tensor:
     """The smallest of the selected elements; of none the dtype's largest number."""
-    seen = _filled("amin", input, mask, _beyond(input.dtype, False))
+    seen = _filled("amin", input, mask, _extreme_value(input.dtype, False))
     return seen.amin(_dims("amin", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
 
 
@@ -170,7 +170,7 @@ def argmax(
     mask: Mask = None,
 ) -> Tensor:
     """The index of the largest selected element, by default in the input's dtype, as in PyTorch."""
-    seen = _filled("argmax", input, mask, _beyond(input.dtype, True))
+    seen = _filled("argmax", input, mask, _extreme_value(input.dtype, True))
     return seen.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
 
 
@@ -183,14 +183,16 @@ def argmin(
     mask: Mask = None,
 ) -> Tensor:
     """The index of the smallest selected element, in the input's dtype, as in PyTorch."""
-    seen = _filled("argmin", input, mask, _beyond(input.dtype, False))
+    seen = _filled("argmin", input, mask, _extreme_value(input.dtype, False))
     return seen.argmin(dim, bool(keepdim)).to(dtype or input.dtype)
 
 
 def _counted(op: str, input: Tensor, dim: Dims, keepdim: bool, mask: Mask) -> Tensor:
     """The number of selected elements, in int64."""
     ones = creation.ones(input.shape, dtype=int64, device=input.device)
-    return sum(ones, dim, keepdim=keepdim, mask=None if mask is None else _chosen(op, input, mask))
+    return sum(
+        ones, dim, keepdim=keepdim, mask=None if mask is None else _bool_mask(op, input, mask)
+    )
 
 
 def mean(
@@ -239,7 +241,7 @@ def logsumexp(
     mask: Mask = None,
 ) -> Tensor:
     """log(sum(exp(x))) of the selected elements; -inf of none."""
-    seen = _filled("logsumexp", input, mask, _beyond(input.dtype, True))
+    seen = _filled("logsumexp", input, mask, _extreme_value(input.dtype, True))
     return seen.logsumexp(_dims("logsumexp", dim, input.ndim), keepdim).to(dtype or input.dtype)
 
 
@@ -252,8 +254,8 @@ def logaddexp(
     other_mask: Mask = None,
 ) -> Tensor:
     """log(exp(input) + exp(other)), of the elements that each mask selects."""
-    x = _filled("logaddexp", input, input_mask, _beyond(input.dtype, True))
-    y = _filled("logaddexp", other, other_mask, _beyond(other.dtype, True))
+    x = _filled("logaddexp", input, input_mask, _extreme_value(input.dtype, True))
+    y = _filled("logaddexp", other, other_mask, _extreme_value(other.dtype, True))
     return x.logaddexp(y).to(dtype or input.dtype)
 
 

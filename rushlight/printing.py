@@ -139,9 +139,13 @@ def _ends(rows: list[Any], cut: bool) -> list[Any]:
     )
 
 
-def _shown(rows: Any, cut: bool) -> Any:
+def _printed_elements(rows: Any, cut: bool) -> Any:
     """The elements that are printed, by which alone the format is chosen."""
-    return [_shown(row, cut) for row in _ends(rows, cut)] if isinstance(rows, list) else rows
+    return (
+        [_printed_elements(row, cut) for row in _ends(rows, cut)]
+        if isinstance(rows, list)
+        else rows
+    )
 
 
 def _depth(rows: Any) -> int:
@@ -226,6 +230,6 @@ def _elements(value: Value, indent: int) -> str:
     array = to_numpy(call.detached(value), copy=True)
     rows = (array.astype("float64") if is_float else array).tolist()
     cut = value._spec.numel > _Options.threshold
-    shown = _flat(_shown(rows, cut))
+    shown = _flat(_printed_elements(rows, cut))
     style = _Pairs(shown) if value._spec.dtype.kind == "c" else _Style(shown, is_float)
     return _lay_out(rows, style, indent, cut)

@@ -133,10 +133,12 @@ class UntypedStorage:
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return untyped_storage(self.elements()[place].clone())
-        return self.elements()[_place(place, self.used)].item()
+        return self.elements()[_checked_index(place, self.used)].item()
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        self.elements()[place if isinstance(place, slice) else _place(place, self.used)] = value
+        self.elements()[place if isinstance(place, slice) else _checked_index(place, self.used)] = (
+            value
+        )
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.tolist())
@@ -205,7 +207,7 @@ class UntypedStorage:
     # ---- as an object ----
 
     def __repr__(self) -> str:
-        return _shown(self, f"device={self.device}")
+        return _text(self, f"device={self.device}")
 
     def __copy__(self) -> UntypedStorage:
         return self.clone()
@@ -329,10 +331,12 @@ class TypedStorage(metaclass=_Kind):
                 "slices of a storage are taken of its bytes: use .untyped()[a:b], or slice the "
                 "tensor"
             )
-        return self._elements()[_place(place, self.size())].item()
+        return self._elements()[_checked_index(place, self.size())].item()
 
     def __setitem__(self, place: Any, value: Any) -> None:
-        self._elements()[place if isinstance(place, slice) else _place(place, self.size())] = value
+        self._elements()[
+            place if isinstance(place, slice) else _checked_index(place, self.size())
+        ] = value
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.tolist())
@@ -378,7 +382,7 @@ class TypedStorage(metaclass=_Kind):
         return self if dtype is self.dtype else typed_storage(self._elements().to(dtype))
 
     def __repr__(self) -> str:
-        return _shown(self, f"dtype=torch.{self.dtype.name}, device={self.device}")
+        return _text(self, f"dtype=torch.{self.dtype.name}, device={self.device}")
 
     def __copy__(self) -> TypedStorage:
         return self.clone()
@@ -424,7 +428,7 @@ def _dtype_of(kind: Any) -> DType:
     return found
 
 
-def _place(place: Any, size: int) -> int:
+def _checked_index(place: Any, size: int) -> int:
     if not hasattr(place, "__index__"):
         raise RushlightError(f"a storage is indexed by an integer, got {type(place).__name__}")
     at = place.__index__()
@@ -433,7 +437,7 @@ def _place(place: Any, size: int) -> int:
     return at % size
 
 
-def _shown(storage: Any, what: str) -> str:
+def _text(storage: Any, what: str) -> str:
     lines = "".join(f" {each}\n" for each in storage)
     return (
         f"{lines}[rushlight.storage.{type(storage).__mro__[-2].__name__}({what}) of size "

@@ -161,14 +161,14 @@ def linspace(
             unwrap(
                 linspace(a, b, num, dtype=dtypes.real_type(dtype), device=device, endpoint=endpoint)
             )
-            for a, b in zip(_parts(start), _parts(stop), strict=True)
+            for a, b in zip(_real_and_imaginary(start), _real_and_imaginary(stop), strict=True)
         ]
         return wrap(op("complex")(*parts))
     line = op("linspace")(start, stop, num if endpoint else num + 1, dtype=dtype, device=device)
     return wrap(line if endpoint else line[:-1])
 
 
-def _parts(number: complex) -> tuple[float, float]:
+def _real_and_imaginary(number: complex) -> tuple[float, float]:
     return (number.real, number.imag) if isinstance(number, complex) else (number, 0.0)
 
 

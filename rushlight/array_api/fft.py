@@ -13,7 +13,9 @@ from rushlight.core.dtypes import DType
 _NORMS = ("backward", "ortho", "forward")
 
 
-def _line(name: str, inner: Callable[..., Any], kinds: str, doc: str) -> Callable[..., Array]:
+def _one_dimensional(
+    name: str, inner: Callable[..., Any], kinds: str, doc: str
+) -> Callable[..., Array]:
     def function(
         x: Any, /, *, n: int | None = None, axis: int = -1, norm: str = "backward"
     ) -> Array:
@@ -53,16 +55,18 @@ def _check_norm(name: str, norm: str) -> None:
         raise ValueError(f"{name}: norm is 'backward', 'ortho' or 'forward', got {norm!r}")
 
 
-fft = _line("fft", F.fft, "floating", "The transform along an axis.")
-ifft = _line("ifft", F.ifft, "floating", "The inverse transform along an axis.")
-rfft = _line(
+fft = _one_dimensional("fft", F.fft, "floating", "The transform along an axis.")
+ifft = _one_dimensional("ifft", F.ifft, "floating", "The inverse transform along an axis.")
+rfft = _one_dimensional(
     "rfft", F.rfft, "real floating", "The first half of a real array's transform along an axis."
 )
-irfft = _line("irfft", F.irfft, "floating", "The real array of which half a transform is given.")
-hfft = _line(
+irfft = _one_dimensional(
+    "irfft", F.irfft, "floating", "The real array of which half a transform is given."
+)
+hfft = _one_dimensional(
     "hfft", F.hfft, "floating", "The real transform of an array that is its own conjugate reversed."
 )
-ihfft = _line("ihfft", F.ihfft, "real floating", "The inverse of hfft.")
+ihfft = _one_dimensional("ihfft", F.ihfft, "real floating", "The inverse of hfft.")
 fftn = _plane("fftn", F.fftn, "floating", "The transform along several axes.")
 ifftn = _plane("ifftn", F.ifftn, "floating", "The inverse transform along several axes.")
 rfftn = _plane(

@@ -67,15 +67,15 @@ def mean(x: Any, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
 
 def var(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance over axes."""
-    return _spread("var", x, axis, correction, keepdims)
+    return _variance("var", x, axis, correction, keepdims)
 
 
 def std(x: Any, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The standard deviation over axes."""
-    return _spread("std", x, axis, correction, keepdims)
+    return _variance("std", x, axis, correction, keepdims)
 
 
-def _spread(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> Array:
+def _variance(name: str, x: Any, axis: Axis, correction: float, keepdims: bool) -> Array:
     tensor = unwrap(x)
     check_kind(name, tensor.dtype, "real floating")
     axes = _axes(tensor, axis)
@@ -180,7 +180,7 @@ def diff(
 # ---- searches ----
 
 
-def _place(name: str, x: Any, axis: int | None, keepdims: bool) -> Array:
+def _arg_extreme(name: str, x: Any, axis: int | None, keepdims: bool) -> Array:
     tensor = unwrap(x)
     check_kind(name, tensor.dtype, "real numeric")
     if axis is not None:
@@ -191,12 +191,12 @@ def _place(name: str, x: Any, axis: int | None, keepdims: bool) -> Array:
 
 def argmax(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """The index of the largest element; the first of equal ones."""
-    return _place("argmax", x, axis, keepdims)
+    return _arg_extreme("argmax", x, axis, keepdims)
 
 
 def argmin(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Array:
     """The index of the smallest element; the first of equal ones."""
-    return _place("argmin", x, axis, keepdims)
+    return _arg_extreme("argmin", x, axis, keepdims)
 
 
 def nonzero(x: Any, /) -> tuple[Array, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.autograd.differences import floats, like, outputs_of, real_count, real_numbers
-from rushlight.autograd.numpy_later import Array, np
+from rushlight.autograd.lazy_numpy import Array, np
 from rushlight.core.errors import GradcheckError, RushlightError
 from rushlight.func.vmap import vmap
 from rushlight.ops.view import views

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rushlight.autograd.numpy_later import Array, np
+from rushlight.autograd.lazy_numpy import Array, np
 from rushlight.core.errors import RushlightError
 from rushlight.sparse.coo import SparseTensor
 from rushlight.tape.record.state import enable_grad, no_grad

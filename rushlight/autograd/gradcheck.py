@@ -33,7 +33,7 @@ from rushlight.autograd.differences import (
     slope,
     tensors_in,
 )
-from rushlight.autograd.numpy_later import Array, np
+from rushlight.autograd.lazy_numpy import Array, np
 from rushlight.core.errors import GradcheckError as GradcheckError, ShapeError
 from rushlight.tape.walk import roots
 from rushlight.tensor import Tensor

@@ -31,7 +31,7 @@ class Gradients(Mapping[Any, Tensor]):
         self._asked = asked
         self._recorded = recorded
 
-    def _of(self, tensor: Any) -> Any:
+    def _lookup(self, tensor: Any) -> Any:
         """The gradient, or why there is none."""
         edge, spec = end_of(tensor._of if isinstance(tensor, SparseTensor) else tensor)
         if edge is None:
@@ -44,7 +44,7 @@ class Gradients(Mapping[Any, Tensor]):
         return f"the roots do not depend on this tensor {spec!r}"
 
     def __getitem__(self, tensor: Any) -> Any:
-        part = self._of(tensor)
+        part = self._lookup(tensor)
         if isinstance(part, str):
             raise KeyError(part)
         if self._recorded and isinstance(tensor, Value) and edge_of(part) is None:
@@ -52,7 +52,7 @@ class Gradients(Mapping[Any, Tensor]):
         return as_gradient(tensor, part) if isinstance(tensor, SparseTensor) else part
 
     def __contains__(self, tensor: object) -> bool:
-        return not isinstance(self._of(tensor), str)
+        return not isinstance(self._lookup(tensor), str)
 
     def __iter__(self) -> Iterator[Any]:
         if self._asked is not None:

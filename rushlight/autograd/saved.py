@@ -61,9 +61,9 @@ class save_on_cpu(saved_tensors_hooks):
         self._copies: weakref.WeakKeyDictionary[Storage, dict[Any, Any]] = (
             weakref.WeakKeyDictionary()
         )
-        super().__init__(self._away, self._back)
+        super().__init__(self._offload, self._back)
 
-    def _away(self, tensor: Any) -> Any:
+    def _offload(self, tensor: Any) -> Any:
         if tensor.is_cpu:
             return tensor, tensor.device
         known = self._copies.setdefault(tensor._memory, {})

@@ -22,7 +22,7 @@ _SAMPLED = ("bilinear", "nearest", "bicubic")
 _BORDERS = ("zeros", "border", "reflection")
 
 
-def _chosen(op: str, names: Sequence[str], number: int) -> str:
+def _mode_name(op: str, names: Sequence[str], number: int) -> str:
     if not 0 <= number < len(names):
         raise RushlightError(
             f"{op}: {number} is none of {', '.join(f'{i} ({n})' for i, n in enumerate(names))}"
@@ -49,7 +49,9 @@ def _loss(name: str, *leading: str) -> Callable[..., Any]:
         if len(args) > len(leading):
             *args, reduction = args  # type: ignore[assignment]
         given = dict(zip(leading, args, strict=False))
-        return getattr(F, name)(**given, **named, reduction=_chosen(name, _REDUCTIONS, reduction))
+        return getattr(F, name)(
+            **given, **named, reduction=_mode_name(name, _REDUCTIONS, reduction)
+        )
 
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = (
@@ -120,7 +122,10 @@ def grid_sampler(
     0 bilinear, 1 nearest, 2 bicubic; padding 0 zeros, 1 border, 2 reflection.
     """
     op = "grid_sampler"
-    mode, border = _chosen(op, _SAMPLED, interpolation_mode), _chosen(op, _BORDERS, padding_mode)
+    mode, border = (
+        _mode_name(op, _SAMPLED, interpolation_mode),
+        _mode_name(op, _BORDERS, padding_mode),
+    )
     return F.grid_sample(input, grid, mode, border, align_corners)
 
 

@@ -72,21 +72,21 @@ class CatTransform(_Several):
     def length(self) -> int:
         return sum(self.lengths)
 
-    def _parts(self, x: Any) -> Any:
+    def _pieces(self, x: Any) -> Any:
         self._check(x)
         return zip(self.transforms, x.split(self.lengths, self.dim), strict=True)
 
     def _call(self, x: Any) -> Any:
-        return ops.cat([t(part) for t, part in self._parts(x)], self.dim)
+        return ops.cat([t(part) for t, part in self._pieces(x)], self.dim)
 
     def _inverse(self, y: Any) -> Any:
-        return ops.cat([t._inv_call(part) for t, part in self._parts(y)], self.dim)
+        return ops.cat([t._inv_call(part) for t, part in self._pieces(y)], self.dim)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         dims = self.event_dim
         terms = [
             sum_last(t.log_abs_det_jacobian(before, after), dims - t.event_dim)
-            for (t, before), (_, after) in zip(self._parts(x), self._parts(y), strict=True)
+            for (t, before), (_, after) in zip(self._pieces(x), self._pieces(y), strict=True)
         ]
         dim = (self.dim - x.dim() if self.dim >= 0 else self.dim) + dims
         # Inside an event they add up.
@@ -101,18 +101,18 @@ class StackTransform(_Several):
         self.domain = constraints.stack([t.domain for t in self.transforms], dim)
         self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
 
-    def _parts(self, x: Any) -> Any:
+    def _pieces(self, x: Any) -> Any:
         self._check(x)
         return zip(self.transforms, x.unbind(self.dim), strict=True)
 
     def _call(self, x: Any) -> Any:
-        return ops.stack([t(part) for t, part in self._parts(x)], self.dim)
+        return ops.stack([t(part) for t, part in self._pieces(x)], self.dim)
 
     def _inverse(self, y: Any) -> Any:
-        return ops.stack([t._inv_call(part) for t, part in self._parts(y)], self.dim)
+        return ops.stack([t._inv_call(part) for t, part in self._pieces(y)], self.dim)
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        both = zip(self._parts(x), self._parts(y), strict=True)
+        both = zip(self._pieces(x), self._pieces(y), strict=True)
         return ops.stack(
             [t.log_abs_det_jacobian(before, after) for (t, before), (_, after) in both], self.dim
         )

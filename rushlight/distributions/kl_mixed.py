@@ -52,7 +52,7 @@ for _kind, _others in _APART.items():
 # ---- by moments of p ----
 
 
-def _beyond(condition: Any, result: Any) -> Any:
+def _infinite_where(condition: Any, result: Any) -> Any:
     return ops.where(condition, math.inf, result)
 
 
@@ -101,7 +101,7 @@ def _(p: Any, q: Any) -> Any:
 
 
 def _unit_to_uniform(p: Any, q: Any) -> Any:
-    return _beyond((q.low > 0) | (q.high < 1), -p.entropy() + (q.high - q.low).log())
+    return _infinite_where((q.low > 0) | (q.high < 1), -p.entropy() + (q.high - q.low).log())
 
 
 register_kl(Beta, Uniform)(_unit_to_uniform)
@@ -120,22 +120,22 @@ def _(p: Any, q: Any) -> Any:
     result = (
         -p.entropy() + log_beta - (a - 1) * _mean_of_log(inside) - (b - 1) * _mean_of_log(mirrored)
     )
-    return _beyond((p.low < 0) | (p.high > 1), result)
+    return _infinite_where((p.low < 0) | (p.high > 1), result)
 
 
 @register_kl(Uniform, ContinuousBernoulli)
 def _(p: Any, q: Any) -> Any:
-    return _beyond((p.low < 0) | (p.high > 1), _to_continuous_bernoulli(p, q))
+    return _infinite_where((p.low < 0) | (p.high > 1), _to_continuous_bernoulli(p, q))
 
 
 @register_kl(Uniform, Exponential)
 def _(p: Any, q: Any) -> Any:
-    return _beyond(p.low < 0, _to_exponential(p, q))
+    return _infinite_where(p.low < 0, _to_exponential(p, q))
 
 
 @register_kl(Uniform, Gamma)
 def _(p: Any, q: Any) -> Any:
-    return _beyond(p.low < 0, _to_gamma(p, q))
+    return _infinite_where(p.low < 0, _to_gamma(p, q))
 
 
 @register_kl(Uniform, Pareto)
@@ -143,7 +143,7 @@ def _(p: Any, q: Any) -> Any:
     result = (
         -p.entropy() - q.alpha.log() - q.alpha * q.scale.log() + (q.alpha + 1) * _mean_of_log(p)
     )
-    return _beyond(p.low < q.scale, result)
+    return _infinite_where(p.low < q.scale, result)
 
 
 # ---- to Gumbel: y - exp(y) - log(scale), y = (loc - x) / scale ----

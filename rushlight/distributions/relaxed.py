@@ -145,7 +145,7 @@ class ContinuousBernoulli(Odds, ExponentialFamily):
         """The parameter p, clamped away from 0 and 1."""
         return clamp_probs(logits_to_probs(self.logits, is_binary=True))
 
-    def _apart(self) -> tuple[Any, Any]:
+    def _away_from_half(self) -> tuple[Any, Any]:
         """Whether p is away from 1/2, where formulas are 0 / 0, and p without values near it."""
         p = self.probs
         apart = (p <= self._lims[0]) | (p > self._lims[1])
@@ -153,7 +153,7 @@ class ContinuousBernoulli(Odds, ExponentialFamily):
 
     def _log_norm(self) -> Any:
         """log of 2 atanh(1 - 2p) / (1 - 2p), by its series at 1/2."""
-        apart, p = self._apart()
+        apart, p = self._away_from_half()
         low, high = ops.where(p <= 0.5, p, 0.0), ops.where(p >= 0.5, p, 1.0)
         ratio = ((-p).log1p() - p.log()).abs().log()
         ratio = ratio - ops.where(p <= 0.5, (-2.0 * low).log1p(), (2.0 * high - 1.0).log())
@@ -162,14 +162,14 @@ class ContinuousBernoulli(Odds, ExponentialFamily):
 
     @property
     def mean(self) -> Any:
-        apart, p = self._apart()
+        apart, p = self._away_from_half()
         exact = p / (2.0 * p - 1.0) + 1.0 / ((-p).log1p() - p.log())
         x = self.probs - 0.5
         return ops.where(apart, exact, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.square()) * x)
 
     @property
     def variance(self) -> Any:
-        apart, p = self._apart()
+        apart, p = self._away_from_half()
         exact = p * (p - 1.0) / (1.0 - 2.0 * p).square() + 1.0 / ((-p).log1p() - p.log()).square()
         x = (self.probs - 0.5).square()
         return ops.where(apart, exact, 1.0 / 12.0 - (1.0 / 15.0 - 128.0 / 945.0 * x) * x)
@@ -183,13 +183,13 @@ class ContinuousBernoulli(Odds, ExponentialFamily):
 
     def cdf(self, value: Any) -> Any:
         self._validate_sample(value)
-        apart, p = self._apart()
+        apart, p = self._away_from_half()
         inside = (p**value * (1.0 - p) ** (1.0 - value) + p - 1.0) / (2.0 * p - 1.0)
         chance = ops.where(apart, inside, value)
         return ops.where(value <= 0.0, 0.0, ops.where(value >= 1.0, 1.0, chance))
 
     def icdf(self, value: Any) -> Any:
-        apart, p = self._apart()
+        apart, p = self._away_from_half()
         exact = ((-p + value * (2.0 * p - 1.0)).log1p() - (-p).log1p()) / (p.log() - (-p).log1p())
         return ops.where(apart, exact, value)
 

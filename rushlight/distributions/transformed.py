@@ -102,7 +102,7 @@ class TransformedDistribution(Distribution):
             y = x
         return total + sum_last(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
 
-    def _turned(self, chance: Any) -> Any:
+    def _with_sign(self, chance: Any) -> Any:
         sign: Any = 1
         for transform in self.transforms:
             if transform.event_dim:
@@ -115,10 +115,10 @@ class TransformedDistribution(Distribution):
     def cdf(self, value: Any) -> Any:
         for transform in reversed(self.transforms):
             value = transform._inv_call(value)
-        return self._turned(self.base_dist.cdf(value))
+        return self._with_sign(self.base_dist.cdf(value))
 
     def icdf(self, value: Any) -> Any:
-        return self._through(self.base_dist.icdf(self._turned(value)))
+        return self._through(self.base_dist.icdf(self._with_sign(value)))
 
 
 class LogNormal(TransformedDistribution):

@@ -18,7 +18,7 @@ class Chosen:
     def __init__(self, name: str, argnums: Argnums, args: tuple[Any, ...]) -> None:
         self.args = args
         self.alone = isinstance(argnums, int)
-        self.places = _places(name, argnums, len(args))
+        self.places = _argument_indices(name, argnums, len(args))
         picked = args[self.places[0]] if self.alone else tuple(args[i] for i in self.places)
         self.leaves, self.spec = tree_flatten(picked)
 
@@ -30,7 +30,7 @@ class Chosen:
         return args
 
 
-def _places(name: str, argnums: Any, count: int) -> list[int]:
+def _argument_indices(name: str, argnums: Any, count: int) -> list[int]:
     if isinstance(argnums, bool) or not isinstance(argnums, (int, tuple)):
         raise RushlightError(
             f"{name}: argnums must be an int or a tuple of ints, got {type(argnums).__name__}"
@@ -60,12 +60,12 @@ def with_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         raise RushlightError(
             f"{name}: with has_aux=True the function must return a tuple (output, aux), got "
-            f"{_told(result)}"
+            f"{_describe(result)}"
         )
     return result
 
 
-def _told(thing: Any) -> str:
+def _describe(thing: Any) -> str:
     if isinstance(thing, Value):
         return f"a tensor {thing._spec!r}" if hasattr(thing, "_memory") else "a sparse tensor"
     return f"a tuple of {len(thing)}" if isinstance(thing, tuple) else type(thing).__name__
@@ -100,7 +100,7 @@ def fitting(
         ) from None
     for i, (leaf, x) in enumerate(zip(leaves, wanted, strict=True)):
         if not isinstance(leaf, Value) or not hasattr(leaf, "_memory"):
-            raise RushlightError(f"{name}: {what} {i} must be a tensor, got {_told(leaf)}")
+            raise RushlightError(f"{name}: {what} {i} must be a tensor, got {_describe(leaf)}")
         if leaf._spec.shape != x._spec.shape:
             raise ShapeError(
                 f"{name}: {what} {i} is {leaf._spec!r}, but its {owner} is {x._spec!r}; the shapes "

@@ -38,7 +38,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
         raise ValueError(
             f"rearrange: {pattern!r} names {named} dimensions, but the tensor is {tensor._spec!r}"
         )
-    left, right = _spread(left, rest), _spread(right, rest)
+    left, right = _fill_rest(left, rest), _fill_rest(right, rest)
     sizes: dict[str, int] = dict(axes_lengths)
     for group, size in zip(left, shape, strict=True):
         _measure(group, size, sizes, pattern, tensor)
@@ -96,7 +96,7 @@ def _check(left: list[Group], right: list[Group], lengths: dict[str, int], patte
         raise ValueError(f"rearrange: {', '.join(sorted(unknown))} is not in {pattern!r}")
 
 
-def _spread(groups: list[Group], rest: list[str]) -> list[Group]:
+def _fill_rest(groups: list[Group], rest: list[str]) -> list[Group]:
     """The groups with names in place of `...`."""
     spread: list[Group] = []
     for group in groups:

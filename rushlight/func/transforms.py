@@ -170,12 +170,12 @@ class Pulled:
                 f"({self.primals[where]._spec!r}), which strict=True forbids"
             )
         return [
-            _kept(or_zeros(part, x), mode, self.level)
+            _with_needed_record(or_zeros(part, x), mode, self.level)
             for part, x in zip(parts, self.primals, strict=True)
         ]
 
 
-def _kept(value: Value, mode: bool, level: Level) -> Any:
+def _with_needed_record(value: Value, mode: bool, level: Level) -> Any:
     """A derivative computed after its level: with its record where an outer level needs it."""
     return (
         value
@@ -277,7 +277,7 @@ class Pushed:
         results = []
         for i, y in enumerate(self.outs):
             part = parts[self.place[i]] if i in self.place else None
-            results.append(_kept(or_zeros(part, y), mode, self.level))
+            results.append(_with_needed_record(or_zeros(part, y), mode, self.level))
         return results
 
 

@@ -91,8 +91,8 @@ class Maker:
         made = _BY_FUNCTION.get(id(function))
         if made is None:
             raise UnsafeFile(
-                f"load: the file calls {_told(function)}, which is no constructor of tensors or "
-                "containers"
+                f"load: the file calls {_printable(function)}, which is no constructor of tensors "
+                "or containers"
             )
         try:
             return made(self, *_arguments(function, args))
@@ -173,7 +173,7 @@ class Maker:
         _fit("dtype", args, str)
         found = _DTYPES.get(args[0])
         if found is None:
-            raise UnsafeFile(f"load: there is no type called {_told(args[0])}")
+            raise UnsafeFile(f"load: there is no type called {_printable(args[0])}")
         return found
 
     def size(self, *args: Any) -> Size:
@@ -203,7 +203,7 @@ class Maker:
 
     def _known(self, where: str) -> None:
         if where not in names():
-            raise UnsafeFile(f"load: there is no device called {_told(where)}")
+            raise UnsafeFile(f"load: there is no device called {_printable(where)}")
 
     def part(self, *args: Any) -> Any:
         _fit("a part of memory", args, _DENSE, DType, (tuple, Size, list), (tuple, list), int, bool)
@@ -229,7 +229,7 @@ class Maker:
         kind = where.removesuffix(":0")
         self._known(kind)
         if self.place is not None:
-            kind = self.place(creation.empty(0, device="cpu"), kind).device  # type: ignore[attr-defined]
+            kind = self.place(creation.empty(0, device=("cpu")), kind).device  # type: ignore[attr-defined]
         return requires_grad, kind, dtype
 
     def sparse(self, *args: Any) -> Any:
@@ -315,11 +315,11 @@ _BY_FUNCTION = {id(function): maker for _, function, maker in _MAKERS}
 
 def _arguments(function: Any, args: Any) -> tuple[Any, ...]:
     if args.__class__ is not tuple:
-        raise UnsafeFile(f"load: {_told(function)} is called with arguments that are no tuple")
+        raise UnsafeFile(f"load: {_printable(function)} is called with arguments that are no tuple")
     return args
 
 
-def _told(thing: Any) -> str:
+def _printable(thing: Any) -> str:
     """A name for messages: short, and without control characters."""
     name = thing if isinstance(thing, str) else getattr(thing, "__qualname__", type(thing).__name__)
     return ascii(name if len(name) <= 100 else f"{name[:100]}...")
@@ -361,33 +361,36 @@ def attach(thing: Any, state: Any) -> None:
     if kind is device:
         _rename(thing, state)
     elif id(thing) in _SHARED or is_safe(thing):
-        raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}, which others use too")
+        raise UnsafeFile(
+            f"load: the file sets attributes of {_printable(thing)}, which others use too"
+        )
     elif isinstance(thing, _GUARDED) or kind in _WITH_ATTRIBUTES:
         if kind not in _WITH_ATTRIBUTES and not (
             isinstance(thing, Value) and is_of_safe_class(thing)
         ):
-            raise UnsafeFile(f"load: the file sets attributes of {_told(thing)}")
+            raise UnsafeFile(f"load: the file sets attributes of {_printable(thing)}")
         thing.__dict__.update(_attributes(kind, state))
     elif is_of_safe_class(thing):
         _restore(thing, state)
     else:
         raise UnsafeFile(
-            f"load: the file sets attributes of {_told(kind)}, which has none of its own"
+            f"load: the file sets attributes of {_printable(kind)}, which has none of its own"
         )
 
 
 def _attributes(kind: type, state: Any) -> dict[str, Any]:
     if state.__class__ is not dict:
-        raise UnsafeFile(f"load: attributes of {_told(kind)} are given by what is no dict")
+        raise UnsafeFile(f"load: attributes of {_printable(kind)} are given by what is no dict")
     for name, value in state.items():
         if name.__class__ is not str or (name.startswith("__") and name.endswith("__")):
             raise UnsafeFile(
-                f"load: the file sets {_told(name)} of {_told(kind)}, which is not a user's to set"
+                f"load: the file sets {_printable(name)} of {_printable(kind)}, which is not a "
+                "user's to set"
             )
         known = getattr(kind, name, None)
         if known is not None and (hasattr(type(known), "__set__") or callable(value)):
             raise UnsafeFile(
-                f"load: the file sets {_told(name)} of {_told(kind)}, which the class has"
+                f"load: the file sets {_printable(name)} of {_printable(kind)}, which the class has"
             )
     return state
 

@@ -544,7 +544,7 @@ def _entries(state: Any) -> int:
 # ---- the result ----
 
 
-def _parts(thing: Any) -> Iterator[Any]:
+def _children(thing: Any) -> Iterator[Any]:
     """The objects inside a container or attached to a tensor."""
     kind = thing.__class__
     if kind is list or kind is tuple:
@@ -559,7 +559,7 @@ def _parts(thing: Any) -> Iterator[Any]:
 def check_depth(result: Any) -> None:
     """Refuse nesting deeper than DEPTH; an object that contains itself counts once."""
     heights: dict[int, int] = {id(result): 0}  # 0 while it is on the path
-    path: list[list[Any]] = [[id(result), _parts(result), 1]]
+    path: list[list[Any]] = [[id(result), _children(result), 1]]
     while path:
         top = path[-1]
         for part in top[1]:
@@ -574,7 +574,7 @@ def check_depth(result: Any) -> None:
             height = heights.get(id(part))
             if height is None:
                 heights[id(part)] = 0
-                path.append([id(part), _parts(part), 1])
+                path.append([id(part), _children(part), 1])
                 break
             top[2] = max(top[2], height + 1)
         else:

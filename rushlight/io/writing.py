@@ -169,7 +169,7 @@ def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]
     try:
         with open(temporary, "wb", opener=lambda name, _: os.open(name, flags, mode)) as file:
             if old is not None:
-                _own(file.fileno(), old, mode)
+                _copy_owner_and_mode(file.fileno(), old, mode)
             write(file)
         os.replace(temporary, target)
     except BaseException:
@@ -178,7 +178,7 @@ def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]
         raise
 
 
-def _own(handle: int, old: os.stat_result, mode: int) -> None:
+def _copy_owner_and_mode(handle: int, old: os.stat_result, mode: int) -> None:
     """Give a new file the owner and mode of the old one, as far as that is allowed."""
     if not hasattr(os, "fchmod"):
         return

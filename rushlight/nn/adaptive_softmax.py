@@ -106,10 +106,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"AdaptiveLogSoftmaxWithLoss: targets must lie between 0 and {self.n_classes - 1}, "
                 f"got {low} to {high}"
             )
-        output = self._chosen(x, target)
+        output = self._target_log_prob(x, target)
         return _ASMoutput(output.squeeze(0) if alone else output, -output.mean())
 
-    def _chosen(self, x: Any, target: Any) -> Any:
+    def _target_log_prob(self, x: Any, target: Any) -> Any:
         """The log probability of each row's target.
 
         Only the clusters of these targets are computed.

@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.nn import init
-from rushlight.nn.attention_ways import SDPBackend as SDPBackend, sdpa_kernel as sdpa_kernel
+from rushlight.nn.attention_backends import SDPBackend as SDPBackend, sdpa_kernel as sdpa_kernel
 from rushlight.nn.linear import Linear
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter

@@ -34,9 +34,9 @@ class _Numbered(Module):
 
     def __getitem__(self, at: Any) -> Any:
         items = self._items()
-        return self._of(items[at]) if isinstance(at, slice) else items[operator.index(at)]
+        return self._rebuild(items[at]) if isinstance(at, slice) else items[operator.index(at)]
 
-    def _of(self, modules: Iterable[Module]) -> Any:
+    def _rebuild(self, modules: Iterable[Module]) -> Any:
         """A container of the same class with these modules."""
         return type(self)(modules)
 
@@ -88,7 +88,7 @@ class Sequential(_Numbered):
         else:
             self.extend(args)
 
-    def _of(self, modules: Iterable[Module]) -> Any:
+    def _rebuild(self, modules: Iterable[Module]) -> Any:
         return type(self)(*modules)
 
     def __getitem__(self, at: Any) -> Any:
@@ -289,7 +289,7 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({i}): {_shown(value)}" for i, value in enumerate(self))
+        return "\n".join(f"({i}): {_describe(value)}" for i, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -390,10 +390,10 @@ class ParameterDict(Module):
         return type(self)((name, default) for name in keys)
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({name}): {_shown(value)}" for name, value in self.items())
+        return "\n".join(f"({name}): {_describe(value)}" for name, value in self.items())
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if not isinstance(value, Tensor):
         return f"Object of type: {type(value).__name__}"
     kind = "Parameter" if isinstance(value, Parameter) else "Tensor"

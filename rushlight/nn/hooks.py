@@ -76,15 +76,15 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -
     left = {**_every("after"), **module._forward_hooks}
     try:
         args, named = _before(module, args, named)
-        watched = (
+        has_hooks = (
             module._backward_hooks
             or module._backward_pre_hooks
             or _every("backward")
             or _every("before backward")
         )
-        watch = _Watch(module) if watched and STATE.get().grad else None
-        if watch is not None:
-            args = watch.inputs(args)
+        hooked = _HookedCall(module) if has_hooks and STATE.get().grad else None
+        if hooked is not None:
+            args = hooked.inputs(args)
         result = module.forward(*args, **named)
         for key, (hook, takes_named, _) in list(left.items()):
             del left[key]
@@ -92,7 +92,7 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -
                 hook(module, args, named, result) if takes_named else hook(module, args, result)
             )
             result = result if changed is None else changed
-        return result if watch is None else watch.results(result)
+        return result if hooked is None else hooked.results(result)
     except Exception:
         for hook, takes_named, always in left.values():
             if always:  # the pending error is the one to raise
@@ -130,7 +130,7 @@ def _replaced(module: Any, given: tuple[Any, ...], changed: Any) -> tuple[Any, .
     return parts
 
 
-class _Watch:
+class _HookedCall:
     """One call of a module with backward hooks."""
 
     def __init__(self, module: Any) -> None:

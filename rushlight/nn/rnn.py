@@ -124,7 +124,7 @@ class RNNBase(Module):
             for width in widths
         )
 
-    def _given(
+    def _initial_states(
         self, hx: Any, rows: Tensor, batch: int, order: Tensor | None, alone: bool
     ) -> tuple[Tensor, ...]:
         """The initial states, in the order of the packed sequences."""
@@ -180,7 +180,7 @@ class RNNBase(Module):
                 f"{type(self).__name__}: a sequence must have at least one step, got "
                 f"{input._spec!r}"
             )
-        states = self._given(hx, x, batch, None, alone)
+        states = self._initial_states(hx, x, batch, None, alone)
         out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
         out = out.reshape(steps, batch, out.shape[-1])
         if alone:
@@ -196,7 +196,7 @@ class RNNBase(Module):
                 f"{type(self).__name__}: rows of {self.input_size} are needed, got "
                 f"{packed.data._spec!r}"
             )
-        states = self._given(hx, packed.data, counts[0], packed.sorted_indices, False)
+        states = self._initial_states(hx, packed.data, counts[0], packed.sorted_indices, False)
         out, finals = self._run(packed.data, counts, states)
         if packed.unsorted_indices is not None:
             finals = [v.index_select(1, packed.unsorted_indices) for v in finals]

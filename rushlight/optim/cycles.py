@@ -143,7 +143,7 @@ def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
 
-def _line(start: float, end: float, share: float) -> float:
+def _interpolate(start: float, end: float, share: float) -> float:
     return (end - start) * share + start
 
 
@@ -219,7 +219,7 @@ class OneCycleLR(_WithMomentum):
                 break
             before = end
         share = (now - before) / (end - before)
-        between = _cosine if self._anneal_func_type == "cos" else _line
+        between = _cosine if self._anneal_func_type == "cos" else _interpolate
         if self.cycle_momentum:
             for group in self._groups:
                 _set_momentum(

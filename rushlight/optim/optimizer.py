@@ -122,7 +122,7 @@ class Optimizer:
         """Also wrap `step` of a class that overrides it: hooks run around it."""
         super().__init_subclass__(**named)
         if "step" in cls.__dict__:
-            cls.step = _watched(cls.__dict__["step"])  # type: ignore[method-assign]
+            cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
 
     def _add_hook(self, when: str, hook: Callable[..., Any], first: bool = False) -> Handle:
         key = next(_numbers)
@@ -267,7 +267,7 @@ _before_step: dict[int, Callable[..., Any]] = {}
 _after_step: dict[int, Callable[..., Any]] = {}
 
 
-def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """A step with its hooks, unless it is called by a subclass's step."""
 
     @functools.wraps(step)
@@ -302,7 +302,7 @@ def _watched(step: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-Optimizer.step = _watched(Optimizer.step)  # type: ignore[method-assign]
+Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:

@@ -32,7 +32,7 @@ from rushlight.core.errors import (
 )
 from rushlight.core.shapes import Size
 from rushlight.ops.create import creation
-from rushlight.sparse.places import added_up, coordinates, placed
+from rushlight.sparse.linear_index import added_up, coordinates, linear_index
 from rushlight.tensor import Tensor, as_tensor, tensor
 
 # Implementations for sparse operands, by the op's name.
@@ -182,7 +182,7 @@ class SparseTensor(Tensor):
         if self._coalesced:
             return self
         sizes = self._size[: self.sparse_dim()]
-        line, place = placed(self._at, sizes).unique(return_inverse=True)
+        line, place = linear_index(self._at, sizes).unique(return_inverse=True)
         return make(
             coordinates(line, sizes), added_up(self._of, place, line.shape[0]), self._size, True
         )
@@ -190,7 +190,7 @@ class SparseTensor(Tensor):
     def to_dense(self, dtype: DType | None = None, *, masked_grad: bool | None = None) -> Any:
         sizes = self._size[: self.sparse_dim()]
         values = self._of if dtype is None else self._of.to(dtype)
-        return added_up(values, placed(self._at, sizes), math.prod(sizes)).reshape(self._size)
+        return added_up(values, linear_index(self._at, sizes), math.prod(sizes)).reshape(self._size)
 
     def to_sparse(self, *args: Any, **named: Any) -> SparseTensor:
         if args or named:
@@ -420,7 +420,7 @@ def as_gradient(of: SparseTensor, part: Any) -> SparseTensor:
     if of._coalesced or part.shape[0] < 2:
         return make(of._at, part, of._size, of._coalesced)
     sizes = of._size[: of.sparse_dim()]
-    line, place = placed(of._at, sizes).unique(return_inverse=True)
+    line, place = linear_index(of._at, sizes).unique(return_inverse=True)
     once = part.new_zeros((line.shape[0], *part.shape[1:])).index_copy(0, place, part)
     return make(coordinates(line, sizes), once, of._size, True)
 
@@ -464,7 +464,9 @@ def shared(values: Any) -> Any:
 # ---- construction ----
 
 
-def _parts(indices: Any, values: Any, dtype: DType | None, device: Any) -> tuple[Any, Any]:
+def _indices_and_values(
+    indices: Any, values: Any, dtype: DType | None, device: Any
+) -> tuple[Any, Any]:
     """Both as tensors on one device, the values with a record of their own."""
     if isinstance(values, SparseTensor) or isinstance(indices, SparseTensor):
         raise LayoutError("sparse_coo_tensor: indices and values are dense tensors")
@@ -537,7 +539,7 @@ def sparse_coo_tensor(
         empty = creation.zeros(len(size), 0, dtype=int64, device=device)
         none = creation.zeros(0, dtype=dtype, device=device)
         return make(empty, none, size, True).requires_grad_(requires_grad)
-    at, kept = _parts(indices, values, dtype, device)
+    at, kept = _indices_and_values(indices, values, dtype, device)
     _check_parts(at, kept)
     if size is None:
         most = at.amax(1).tolist() if at.shape[1] else [-1] * at.shape[0]

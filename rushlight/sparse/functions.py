@@ -17,7 +17,7 @@ from rushlight.core.shapes import wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.view import views
 from rushlight.sparse.coo import FUNCTIONS, SparseTensor, as_sparse, brief, make, shared, words
-from rushlight.sparse.places import added_up, joined, placed
+from rushlight.sparse.linear_index import added_up, joined, linear_index
 from rushlight.sparse.rearranged import (
     cat,
     get_item,
@@ -101,7 +101,7 @@ def picked(op: str, dense: Any, like: SparseTensor) -> Any:
         return wide.reshape((1, *wide.shape[count:])).expand(like._nnz(), *wide.shape[count:])
     sizes = [wide.shape[k] for k in kept]
     table = wide.reshape((math.prod(sizes), *wide.shape[count:]))
-    return table.index_select(0, placed([like._at[k] for k in kept], sizes))
+    return table.index_select(0, linear_index([like._at[k] for k in kept], sizes))
 
 
 # ---- products ----
@@ -224,7 +224,7 @@ def mul(input: Any, other: Any) -> SparseTensor:
         return _like(x, x._of * picked("mul", y, x))
     _check_same("mul", x, y)
     x, y = x.coalesce(), y.coalesce()
-    left, right = joined(placed(x._at, _sizes(x)), placed(y._at, _sizes(y)))
+    left, right = joined(linear_index(x._at, _sizes(x)), linear_index(y._at, _sizes(y)))
     values = x._of.index_select(0, left) * y._of.index_select(0, right)
     return make(x._at.index_select(1, left), values, x._size, True)
 
@@ -271,7 +271,7 @@ def add(input: Any, other: Any, *, alpha: float = 1) -> Any:
     table = (
         dense.to(common).broadcast_to(x._size).reshape((math.prod(sizes), *x._size[len(sizes) :]))
     )
-    return table.index_add(0, placed(x._at, sizes), x._of.to(common)).reshape(x._size)
+    return table.index_add(0, linear_index(x._at, sizes), x._of.to(common)).reshape(x._size)
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
@@ -306,7 +306,9 @@ def sparse_mask(self: Any, mask: SparseTensor) -> SparseTensor:
         return _like(mask, picked("sparse_mask", self, mask))
     _check_same("sparse_mask", self, mask)
     whole = self.coalesce()
-    left, right = joined(placed(mask._at, _sizes(mask)), placed(whole._at, _sizes(whole)))
+    left, right = joined(
+        linear_index(mask._at, _sizes(mask)), linear_index(whole._at, _sizes(whole))
+    )
     return _like(mask, added_up(whole._of.index_select(0, right), left, mask._nnz()))
 
 
@@ -369,10 +371,10 @@ def _grouped(op: str, input: Any, dim: int, dtype: DType | None) -> tuple[Sparse
     if not others:
         return x, x._at[0] * 0, 1
     sizes = [x._size[d] for d in others]
-    return x, placed([x._at[d] for d in others], sizes), math.prod(sizes)
+    return x, linear_index([x._at[d] for d in others], sizes), math.prod(sizes)
 
 
-def _away(x: SparseTensor, group: Any, room: int) -> Any:
+def _minus_row_max(x: SparseTensor, group: Any, room: int) -> Any:
     """The values less the largest of their row."""
     low = creation.full((room,), -math.inf, dtype=x.dtype, device=x.device)
     top: Any = low.scatter_reduce(0, group, x._values(), "amax")
@@ -382,14 +384,14 @@ def _away(x: SparseTensor, group: Any, room: int) -> Any:
 def softmax(input: Any, dim: int, *, dtype: DType | None = None) -> SparseTensor:
     """exp(x) / sum(exp(x)) of the stored values along a dimension."""
     x, group, room = _grouped("sparse.softmax", input, dim, dtype)
-    power = _away(x, group, room).exp()
+    power = _minus_row_max(x, group, room).exp()
     return _like(x, power / added_up(power, group, room).index_select(0, group))
 
 
 def log_softmax(input: Any, dim: int, *, dtype: DType | None = None) -> SparseTensor:
     """log(softmax(x))."""
     x, group, room = _grouped("sparse.log_softmax", input, dim, dtype)
-    away = _away(x, group, room)
+    away = _minus_row_max(x, group, room)
     return _like(x, away - added_up(away.exp(), group, room).index_select(0, group).log())
 
 

@@ -85,7 +85,7 @@ class SparseWalk(Walk):
             if given is not None:
                 arrived = _checked(given, leaf)
         if self.collect:
-            self.found[leaf] = _own(arrived)
+            self.found[leaf] = _in_own_memory(arrived)
             return
         if before is not None and self._is_added(before, arrived) and not leaf.post_hooks:
             self.rows.append((before, arrived))
@@ -110,7 +110,7 @@ class SparseWalk(Walk):
             with no_grad():
                 sparse_embedding.put_rows(before, arrived._at[0], arrived._of, True)
             return
-        made = _own(arrived) if before is None else _summed(before, arrived)
+        made = _in_own_memory(arrived) if before is None else _summed(before, arrived)
         self.changed.append((leaf, before, None))
         leaf.grad = made
 
@@ -139,7 +139,7 @@ def showing_walk() -> type[Walk] | None:
     return _ShowingWalk if Walk.usual is SparseWalk else None
 
 
-def _own(arrived: Any) -> Any:
+def _in_own_memory(arrived: Any) -> Any:
     """The gradient in its own memory: rows and index may be views."""
     return arrived.clone() if isinstance(arrived, SparseTensor) else arrived
 

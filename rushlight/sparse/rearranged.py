@@ -16,7 +16,7 @@ from rushlight.core.shapes import wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.view import views
 from rushlight.sparse.coo import SparseTensor, as_sparse, brief, make, shared, words
-from rushlight.sparse.places import coordinates, joined
+from rushlight.sparse.linear_index import coordinates, joined
 
 
 def permute(input: Any, *dims: Any) -> SparseTensor:

@@ -23,7 +23,7 @@ from rushlight.tensor import Tensor
 __all__ = ["functional_call"]
 
 _ABSENT = object()
-Place = tuple[Module, str]  # a member: its module, and its name there
+Member = tuple[Module, str]  # a member: its module, and its name there
 
 
 def functional_call(
@@ -44,12 +44,12 @@ def functional_call(
     if not isinstance(module, Module):
         raise TypeError(f"functional_call: a Module is needed, got {type(module).__name__}")
     given = _merged(parameters_and_buffers)
-    places = _places(module)
+    members = _members_by_name(module)
     if tie_weights:
-        given = _tied(given, places)
-    _check_names(module, given, places, strict)
+        given = _tied(given, members)
+    _check_names(module, given, members, strict)
     called_with = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(given, places, parameters_and_buffers):
+    with _replaced(given, members, parameters_and_buffers):
         return module(*called_with, **(kwargs or {}))
 
 
@@ -70,9 +70,9 @@ def _merged(given: Any) -> dict[str, Tensor]:
     return merged
 
 
-def _places(module: Module) -> dict[str, Place]:
+def _members_by_name(module: Module) -> dict[str, Member]:
     """Every parameter and buffer under each of its names."""
-    found: dict[str, Place] = {}
+    found: dict[str, Member] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         for name, kind in part._kinds.items():
             if kind in (PARAMETER, BUFFER):
@@ -81,18 +81,18 @@ def _places(module: Module) -> dict[str, Place]:
 
 
 def _check_names(
-    module: Module, given: dict[str, Any], places: dict[str, Place], strict: bool
+    module: Module, given: dict[str, Any], members: dict[str, Member], strict: bool
 ) -> None:
     for name, value in given.items():
         if value is not None and not isinstance(value, Tensor):
             raise TypeError(
                 f"functional_call: {name!r} must be a tensor or None, got {type(value).__name__}"
             )
-    unexpected = [name for name in given if name not in places]
+    unexpected = [name for name in given if name not in members]
     problems = [f"{type(module).__name__} has no {name!r}" for name in unexpected]
-    there = {_of(places[name]) for name in given if name in places}
-    for name, place in places.items():
-        if place[0].__dict__[place[1]] is not None and _of(place) not in there:
+    there = {_identity(members[name]) for name in given if name in members}
+    for name, entry in members.items():
+        if entry[0].__dict__[entry[1]] is not None and _identity(entry) not in there:
             problems.append(f"{name!r} is missing")
     if strict and problems:
         raise RuntimeError(
@@ -109,21 +109,21 @@ def _check_names(
                     f"functional_call: {name!r} is no tensor in the module, but "
                     f"{type(now).__name__}"
                 )
-            places[name] = holder, last  # an attribute during the call
+            members[name] = holder, last  # an attribute during the call
         except AttributeError:
             raise AttributeError(
                 f"functional_call: {type(module).__name__} has no module {path!r} for {name!r}"
             ) from None
 
 
-def _of(place: Place) -> tuple[int, str]:
-    return id(place[0]), place[1]
+def _identity(entry: Member) -> tuple[int, str]:
+    return id(entry[0]), entry[1]
 
 
-def _tied(given: dict[str, Tensor], places: dict[str, Place]) -> dict[str, Tensor]:
+def _tied(given: dict[str, Tensor], members: dict[str, Member]) -> dict[str, Tensor]:
     """The given tensors under every name of the members they replace."""
     groups: dict[int, list[str]] = {}
-    for name, (part, own) in places.items():
+    for name, (part, own) in members.items():
         value = part.__dict__.get(own)
         if value is not None:
             groups.setdefault(id(value), []).append(name)
@@ -143,16 +143,18 @@ def _tied(given: dict[str, Tensor], places: dict[str, Place]) -> dict[str, Tenso
 
 
 @contextmanager
-def _replaced(given: dict[str, Any], places: dict[str, Place], source: Any) -> Iterator[None]:
+def _replaced(given: dict[str, Any], members: dict[str, Member], source: Any) -> Iterator[None]:
     own: dict[tuple[int, str], tuple[Module, str, Any]] = {}
     for name, value in given.items():
-        part, member = places[name]
-        own.setdefault(_of((part, member)), (part, member, part.__dict__.get(member, _ABSENT)))
+        part, member = members[name]
+        own.setdefault(
+            _identity((part, member)), (part, member, part.__dict__.get(member, _ABSENT))
+        )
         part.__dict__[member] = value
     try:
         yield
     finally:
-        after = {name: places[name][0].__dict__.get(places[name][1]) for name in given}
+        after = {name: members[name][0].__dict__.get(members[name][1]) for name in given}
         for part, member, value in own.values():
             if value is _ABSENT:
                 part.__dict__.pop(member, None)

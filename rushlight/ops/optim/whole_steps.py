@@ -23,7 +23,7 @@ from typing import Any
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.surface.inplace import Update, Write, finish_all, plan_sum
-from rushlight.tape.memory.recipe import nothing_watched
+from rushlight.tape.memory.recipe import no_recipes
 from rushlight.tape.record.place import CALLED, user_frame
 from rushlight.tape.record.state import STATE, impure
 from rushlight.tape.record.value import Value
@@ -47,7 +47,7 @@ class Moves:
         self.writes: list[Write] = []
         self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
         self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
-        self.quick = nothing_watched() and not STATE.get().special  # no write needs preparation
+        self.quick = no_recipes() and not STATE.get().special  # no write needs preparation
 
     def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
         """`update(values, params)`."""

@@ -37,7 +37,7 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape.anomaly.blame import Mode
 from rushlight.tape.memory import replay
-from rushlight.tape.memory.recipe import Recipe, Source, make_plain, nothing_watched
+from rushlight.tape.memory.recipe import Recipe, Source, make_plain, no_recipes
 from rushlight.tape.record import call
 from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
@@ -165,7 +165,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     """Run the plan of an earlier write of this kind; False where there is none, or more to do. See Note [In-place writes] 5."""
     plan = _KNOWN.get(_key(op, target, inputs))
     state = STATE.get()
-    if plan is None or state.special or not nothing_watched():
+    if plan is None or state.special or not no_recipes():
         return False
     storage, base = target._memory, target._base
     if (
@@ -333,7 +333,7 @@ def prepare_write(
 
 def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) -> None:
     """Make writes that belong together, then call each of `then`, (function, *args): all of it or, after an error, nothing."""
-    if not STATE.get().special and nothing_watched():
+    if not STATE.get().special and no_recipes():
         _finish_all(writes, then)
         return
     storages = [target._memory for write in writes for target in write.targets]
@@ -406,9 +406,7 @@ def write_into(
     """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
     assert plan.launch is not None
     storages = [t._memory for t in targets]
-    if (
-        not STATE.get().special and nothing_watched()
-    ):  # nothing was dropped, and nobody is disturbed
+    if not STATE.get().special and no_recipes():  # nothing was dropped, and nobody is disturbed
         _launch_into(storages, plan, _addresses(targets), _addresses(inputs), params)
         return
     impure()

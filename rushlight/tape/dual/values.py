@@ -197,7 +197,7 @@ def pushed(
     grad = plan.grads.get(needs) or plan.grad(needs)
     if grad.saves_out and outs is None:
         raise AssertionError(f"{plan.op.name}: its derivative reads a result that is not there yet")
-    keep: Callable[[Value], Value] = (lambda v: v) if record else _apart
+    keep: Callable[[Value], Value] = (lambda v: v) if record else _without_record
     values: list[Any] = [Shadow(spec) for spec in (*plan.ins, *plan.outs)]
     for i in grad.saves_in:
         values[i] = keep(inputs[i])
@@ -223,7 +223,7 @@ def pushed(
     ]
 
 
-def _apart(value: Value) -> Value:
+def _without_record(value: Value) -> Value:
     """The value without a record; a value of inference mode cannot be saved, and is copied."""
     return Needed.clone(value) if is_inference(value._memory) else call.detached(value)
 

@@ -33,7 +33,7 @@ LONGEST = 4096
 Weakly = dict[int, "weakref.ref[Any]"]
 
 # Storages that have a recipe, by pool.
-_WATCHED: dict[Pool, Weakly] = {}
+_WITH_RECIPE: dict[Pool, Weakly] = {}
 
 # Plain storages that some recipe reads: a write to any other needs no rebuild.
 _READ: Weakly = {}
@@ -70,7 +70,7 @@ class Source:
             self.memory = storage
             enter(_READ, storage)
         else:
-            self.index = self.recipe.place_of(storage)
+            self.index = self.recipe.index_of(storage)
 
     @property
     def key(self) -> tuple[Recipe | None, int]:
@@ -115,10 +115,10 @@ class Recipe:
     def adopt(self, index: int, storage: Storage) -> None:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
         self.outs[index] = weakref.ref(storage)
-        enter(_WATCHED.setdefault(storage.pool, {}), storage)
+        enter(_WITH_RECIPE.setdefault(storage.pool, {}), storage)
         storage.block, storage.address, storage.recipe = storage.place, None, self
 
-    def place_of(self, storage: Storage) -> int:
+    def index_of(self, storage: Storage) -> int:
         return next(i for i, r in enumerate(self.outs) if r is not None and r() is storage)
 
     def missing(self) -> list[Recipe]:
@@ -144,32 +144,32 @@ def make_plain(storage: Storage) -> None:
     if storage.recipe is not None:
         assert storage.block is not None
         storage.address, storage.block, storage.recipe = storage.block, None, None
-        _WATCHED[storage.pool].pop(id(storage), None)
+        _WITH_RECIPE[storage.pool].pop(id(storage), None)
 
 
-def watched(pool: Pool) -> Iterator[Storage]:
+def with_recipe(pool: Pool) -> Iterator[Storage]:
     """The storages of a pool that have a recipe."""
-    for reference in list(_WATCHED.get(pool, {}).values()):
+    for reference in list(_WITH_RECIPE.get(pool, {}).values()):
         storage = reference()
         if storage is not None and storage.recipe is not None:
             yield storage
 
 
-def nothing_watched() -> bool:
+def no_recipes() -> bool:
     """Whether no storage has a recipe: a write then needs no rebuild."""
-    return not any(_WATCHED.values())
+    return not any(_WITH_RECIPE.values())
 
 
 def readers(storage: Storage) -> list[Storage]:
     """The storages with a recipe that depends, directly or not, on the plain `storage`."""
     if id(storage) not in _READ:
         return []
-    every = [s for pool in list(_WATCHED) for s in watched(pool)]
+    every = [s for pool in list(_WITH_RECIPE) for s in with_recipe(pool)]
     reading = _reading((s.recipe for s in every), storage)
     return [s for s in every if reading[s.recipe]]
 
 
-def settle(storage: Storage) -> None:
+def forget_reads(storage: Storage) -> None:
     """Note that no recipe reads the storage."""
     _READ.pop(id(storage), None)
 

@@ -13,7 +13,7 @@ from typing import Any
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy
-from rushlight.tape.memory.recipe import Mark, Recipe, make_plain, watched
+from rushlight.tape.memory.recipe import Mark, Recipe, make_plain, with_recipe
 from rushlight.tape.memory.replay import Pins
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan
@@ -33,7 +33,7 @@ class Region:
         self.outer: Region | None = STATE.get().region
         self.mark = Mark(None if self.outer is None else self.outer.mark)
 
-    def watch(self, pool: Pool) -> None:
+    def enable_reclaim(self, pool: Pool) -> None:
         """Called for a recipe on this pool."""
         pool.reclaim = reclaim
 
@@ -68,7 +68,7 @@ def reclaim(pool: Pool, room: int) -> bool:
         score = _policy().score
         ranked = sorted(
             (score(Candidate(s, room, costs)), i, s)
-            for i, s in enumerate(watched(pool))
+            for i, s in enumerate(with_recipe(pool))
             if s.block is not None and s.room >= _SMALLEST_DROP and s not in pinned
         )
         freed = 0
@@ -207,9 +207,9 @@ class Checkpoint(Region):
             storage.version = entry.version
             if is_input:
                 edge = None if entry.edge is None else node.edges[entry.edge]
-                node.saved = _placed(node.saved, position, entry.seen(storage, edge))
+                node.saved = _with_item(node.saved, position, entry.seen(storage, edge))
             else:
-                node.outs = _placed(node.outs, position, storage)
+                node.outs = _with_item(node.outs, position, storage)
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
         self.entries = []  # last: work that Ctrl-C interrupts is repeated
         self._finish()
@@ -231,7 +231,7 @@ def _still_needs(node: Node | None) -> bool:
     return node is not None and node.saved is not None
 
 
-def _placed(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
+def _with_item(items: Sequence[Any], position: int, item: Any) -> tuple[Any, ...]:
     return (*items[:position], item, *items[position + 1 :])
 
 
@@ -241,7 +241,7 @@ class DroppedStorage:
     __slots__ = ("key", "version")
 
     def __init__(self, storage: Storage) -> None:
-        self.key: tuple[Recipe, int] = storage.recipe, storage.recipe.place_of(storage)
+        self.key: tuple[Recipe, int] = storage.recipe, storage.recipe.index_of(storage)
         self.version = storage.version
 
 

@@ -28,9 +28,9 @@ from rushlight.tape.memory.recipe import (
     Source,
     Weakly,
     enter,
+    forget_reads,
     make_plain,
     readers,
-    settle,
 )
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.place import here
@@ -124,7 +124,7 @@ def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
         return  # a chain of recipes must end: see Note [Recipes] 3
     for i, storage in enumerate(storages):
         recipe.adopt(i, storage)
-        region.watch(storage.pool)
+        region.enable_reclaim(storage.pool)
 
 
 def addresses(inputs: Sequence[Value]) -> list[int]:
@@ -167,7 +167,7 @@ def rebuild(target: Storage) -> None:
             "a tensor is read whose storage was resized to 0 bytes; give it memory with "
             ".untyped_storage().resize_(...) first"
         )
-    refill([(target.recipe, target.recipe.place_of(target))])
+    refill([(target.recipe, target.recipe.index_of(target))])
 
 
 def refill(targets: Sequence[tuple[Recipe, int]], hold: bool = False) -> list[Storage]:
@@ -283,4 +283,4 @@ def before_write(storage: Storage) -> None:
     with Pins([storage]):
         for reader in readers(storage):
             keep(reader)
-    settle(storage)
+    forget_reads(storage)

@@ -78,10 +78,11 @@ class PerExample:
         try:
             with Changed(batch=batch):
                 ctx._left.unpacked[me] = tuple(
-                    _seen(v, ls, again) for v, ls in zip(kept, self.saved, strict=True)
+                    _batched_again(v, ls, again) for v, ls in zip(kept, self.saved, strict=True)
                 )
                 found = self.cls.backward(
-                    ctx, *[_seen(g, ls, again) for g, ls in zip(grads, self.outs, strict=True)]
+                    ctx,
+                    *[_batched_again(g, ls, again) for g, ls in zip(grads, self.outs, strict=True)],
                 )
                 parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
                 rest = parts[len(self.ins) :]
@@ -99,7 +100,7 @@ class PerExample:
                     level.alive = False
 
 
-def _seen(value: Any, levels: Levels, again: dict[Level, Level]) -> Any:
+def _batched_again(value: Any, levels: Levels, again: dict[Level, Level]) -> Any:
     return unpeel(value, tuple([again[level] for level in levels])) if is_dense(value) else value
 
 

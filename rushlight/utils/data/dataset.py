@@ -130,9 +130,9 @@ class ChainDataset(IterableDataset[Any]):
         self.datasets = datasets
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.chain.from_iterable(self._parts())
+        return itertools.chain.from_iterable(self._checked_datasets())
 
-    def _parts(self) -> Iterator[Any]:
+    def _checked_datasets(self) -> Iterator[Any]:
         for part in self.datasets:
             if not isinstance(part, IterableDataset):
                 raise AssertionError(
@@ -141,7 +141,7 @@ class ChainDataset(IterableDataset[Any]):
             yield part
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self._parts())
+        return sum(len(part) for part in self._checked_datasets())
 
 
 class Subset(Dataset[T]):

@@ -15,7 +15,7 @@ from rushlight.ops.view import views
 _MOST = 2**63 - 1  # linear indices that int64 can hold
 
 
-def placed(rows: Any, sizes: Sequence[int]) -> Any:
+def linear_index(rows: Any, sizes: Sequence[int]) -> Any:
     """The row-major linear index of each element, from a table or a list of coordinates."""
     if math.prod(sizes) > _MOST:
         raise ShapeError(f"sparse: a shape {list(sizes)} has more places than int64 can number")
@@ -36,11 +36,11 @@ def coordinates(line: Any, sizes: Sequence[int]) -> Any:
     return views.stack([line, *reversed(rows)])
 
 
-def added_up(values: Any, place: Any, room: int) -> Any:
+def added_up(values: Any, index: Any, room: int) -> Any:
     """A table of zeros into which values are added, in their order; bools are combined by or."""
     if values.dtype is bool_:
-        return added_up(values.to(int64), place, room).to(bool_)
-    return values.new_zeros((room, *values.shape[1:])).index_add(0, place, values)
+        return added_up(values.to(int64), index, room).to(bool_)
+    return values.new_zeros((room, *values.shape[1:])).index_add(0, index, values)
 
 
 def joined(wanted: Any, keys: Any) -> tuple[Any, Any]:

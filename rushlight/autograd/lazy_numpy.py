@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 else:
 
-    class _Later:
+    class _Lazy:
         def __getattr__(self, name: str) -> Any:
             import numpy
 
             return getattr(numpy, name)
 
-    np = _Later()
+    np = _Lazy()
     Array = Any
 
 __all__ = ["Array", "np"]
