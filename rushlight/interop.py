@@ -20,8 +20,6 @@ from rushlight.core.shapes import Spec, is_contiguous, numel
 from rushlight.devices.shared.allocator import Lent, Pool
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
-from rushlight.ops.batching import rules
-from rushlight.ops.batching.library import move_rule
 from rushlight.ops.create import creation
 from rushlight.ops.family import read_back
 from rushlight.ops.family.build import check_device_dtype
@@ -451,6 +449,8 @@ class Move(Op):
 
     __slots__ = ()
 
+    batching = "library.move"
+
     def make_plan(self, ins: Any, static: Any) -> Plan:
         (pool,) = static
         spec = ins[0]
@@ -482,9 +482,6 @@ class Move(Op):
 
 
 _move = Move("to_device", "The same elements on another device.")
-
-
-rules.register(Move, move_rule)
 
 
 def move(value: Value, pool: Pool) -> Value:

@@ -10,7 +10,7 @@ from rushlight.ops.nn import activations, convolution
 from rushlight.ops.nn.softmax import implied_dim
 from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.random import random
-from rushlight.ops.registry import REGISTRY, stores
+from rushlight.ops.registry import REGISTRY, stores as _stores
 from rushlight.ops.surface import inplace as writing
 from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
@@ -44,7 +44,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return _written(e.silu, input) if inplace else e.silu(input)
 
 
-@stores("cast")
+@_stores("cast")
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
     if inplace:

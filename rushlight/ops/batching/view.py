@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
@@ -11,45 +11,13 @@ from rushlight.ops.batching.lanes import full, lined
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import complex_parts, views
 from rushlight.tape.record import call
-from rushlight.tape.record.op import Static
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import BatchPlan
-
-# Per view: the static arguments for the batch, from the number of levels, their sizes and those for one example.
-Shift = Callable[[int, tuple[int, ...], Static], Static]
-
-
-def _same(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
-    return static
-
-
-def _first_dim(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
-    return (static[0] + lead, *static[1:])
-
-
-def _diagonal(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
-    """(offset, dim, dim), or einsum's (dim, dim)."""
-    return (*static[:-2], static[-2] + lead, static[-1] + lead)
-
-
-SHIFTS: dict[str, Shift] = {
-    "reshape": lambda lead, sizes, static: ((*sizes, *static[0]),),
-    "permute": lambda lead, sizes, static: ((*range(lead), *[i + lead for i in static[0]]),),
-    "slice": _first_dim,
-    "select": _first_dim,
-    "unfold": _first_dim,
-    "split": _first_dim,
-    "unbind": _first_dim,
-    "diagonal": _diagonal,
-    "windows": _same,
-    "frames": _same,
-    "view_as_real": _same,
-}
 
 
 def view_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     (x,) = inputs
-    shift = SHIFTS[plan.op.name]
+    shift = plan.op.shift  # type: ignore[attr-defined]
     static = shift(len(plan.sizes), plan.sizes, plan.static)
     return call.call(plan.op, (lined(plan, x),), static, params)
 
@@ -108,7 +76,7 @@ def place_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]
 def part_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     shape, view, key = plan.static
     rank = len(view.rule(shape, contiguous_strides(shape), *key)[0])
-    shifted = SHIFTS[view.name](len(plan.sizes), plan.sizes, key)
+    shifted = view.shift(len(plan.sizes), plan.sizes, key)
     g = lined(plan, inputs[0], rank)
     return call.call(plan.op, (g,), ((*plan.sizes, *shape), view, shifted), params)
 

@@ -10,6 +10,7 @@ from rushlight.core.errors import DTypeError, OperandError, SparseOperandError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
+from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.registry import Facts, register
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
@@ -90,6 +91,7 @@ def elementwise(
     rounds: bool | None = None,
     of_numbers: bool = False,
     second: str = "other",
+    operand_names: tuple[str, ...] = (),
     **facts: Unpack[Facts],
 ) -> Callable[..., Any]:
     """Declare an elementwise op; the number of operands is that of the body.
@@ -98,11 +100,14 @@ def elementwise(
     `conditions` are operands that take no part in type promotion. `result` is the output's type, if not the common one.
     One that is not `listed` is a kernel of composites, no public name. `second` is the keyword of the second operand.
     A public op `rounds` a number to what a half type holds of it, unless stated otherwise.
-    `of_numbers`: two Python numbers are operands too. See Note [Facts of an op] for the others.
+    `of_numbers`: two Python numbers are operands too. `operand_names` are what its record shows.
+    See Note [Facts of an op] for the others.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
     op.rounds = listed if rounds is None else rounds
     op.of_numbers = of_numbers
+    if operand_names:
+        name_operands(name, *operand_names)
     arity = body.__code__.co_argcount
 
     def fallback(*operands: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.shapes import Spec
+from rushlight.ops.family.saved_names import name_operands, name_results
 from rushlight.tape.record.op import Grad, Op, Plan, Static
 
 Vjp = Callable[..., Any]
@@ -16,9 +17,12 @@ class KernelOp(Op):
 
     A rule is called as `vjp(g, out, *inputs, *static)` and `saves` names, per input, what it reads: positions of
     inputs, or "out". What is not saved is a shadow: its shape is known, its elements are not.
+    `batching` names its batching rule, `operand_names` and `result_names` what its record shows.
     """
 
-    __slots__ = ("planner", "saves", "vjps")
+    __slots__ = ("batching", "planner", "saves", "vjps")
+
+    batching: str
 
     def __init__(
         self,
@@ -27,8 +31,17 @@ class KernelOp(Op):
         vjps: Sequence[Vjp | None],
         saves: Sequence[Sequence[int | str]],
         doc: str,
+        batching: str = "",
+        operand_names: tuple[str, ...] = (),
+        result_names: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name, doc)
+        if batching:
+            self.batching = batching
+        if operand_names:
+            name_operands(name, *operand_names)
+        if result_names:
+            name_results(name, *result_names)
         self.planner = planner
         self.vjps = tuple(vjps)
         self.saves = tuple(tuple(names) for names in saves)

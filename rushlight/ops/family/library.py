@@ -13,6 +13,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec
 from rushlight.kernel.shapes import Library
 from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.saved_names import name_operands, name_results
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
@@ -30,6 +31,8 @@ class LibraryOp(Op):
 
     __slots__ = ("function", "library", "results", "saves", "vjp")
 
+    batching = "library.library"
+
     def __init__(
         self,
         library: str,
@@ -38,8 +41,14 @@ class LibraryOp(Op):
         doc: str,
         vjp: Callable[..., Sequence[Value | None]] | None = None,
         saves: tuple[tuple[int, ...], tuple[int, ...]] = ((), ()),
+        operand_names: tuple[str, ...] = (),
+        result_names: tuple[str, ...] = (),
     ) -> None:
         super().__init__(function, doc)
+        if operand_names:
+            name_operands(function, *operand_names)
+        if result_names:
+            name_results(function, *result_names)
         self.library = library
         self.function = function
         self.results = results

@@ -46,6 +46,8 @@ class MapOp(Op):
 
     __slots__ = ()
 
+    batching = "elementwise.map"
+
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
         raise AssertionError(self.name)
 
@@ -120,6 +122,9 @@ class Elementwise(MapOp):
     """A declared elementwise op. Operands are tensors or Python numbers; `static` is the pattern of them."""
 
     __slots__ = ("accepts", "body", "conditions", "of_numbers", "refuse", "result", "rounds", "vjp")
+
+    batching = "elementwise.elementwise"
+    static_is_pattern = True
 
     refuse: (
         Callable[[Sequence[Value], Sequence[Any]], None] | None

@@ -22,6 +22,8 @@ class Recorded(Op):
 
     __slots__ = ("flat",)
 
+    batching = "index.stand"
+
     def __init__(self, name: str, flat: bool) -> None:
         super().__init__(name, f"What {name} gives, with a record of what it is made of.")
         self.flat = flat

@@ -92,6 +92,8 @@ class RowOp(Op):
 
     __slots__ = ()
 
+    batching = "elementwise.row"
+
     def is_row(self, place: int) -> bool:
         """Whether input `place` is one per row by declaration."""
         raise AssertionError(self.name)

@@ -20,6 +20,24 @@ from rushlight.tape.record.op import Grad, Op, Plan, Static
 
 # (shape, strides, *static) -> (shape, strides, offset in elements)
 ViewRule = Callable[..., tuple[Shape, Shape, int]]
+# The static arguments of a view of a batch, from the number of its levels, their sizes and the static
+# arguments for one example.
+Shift = Callable[[int, tuple[int, ...], Static], Static]
+
+
+def shift_none(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
+    """For a view of the last dimensions, which its static arguments do not number."""
+    return static
+
+
+def shift_first(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
+    """For (dim, ...)."""
+    return (static[0] + lead, *static[1:])
+
+
+def shift_last_two(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
+    """For (..., dim, dim)."""
+    return (*static[:-2], static[-2] + lead, static[-1] + lead)
 
 
 class View(Op):
@@ -29,9 +47,11 @@ class View(Op):
     Where it is `moving`, the rule gives the elements per unit of its parameter instead of an offset, and the derivative is
     `vjp(g, x, static, params)`. See Note [Moving views].
     Nothing is seen beyond x, unless `beyond` says so: then each call checks the storage. See Note [Reach].
+    `shift` gives the static arguments of the view of a whole batch; where no such arguments would do,
+    `batching` names the batching rule.
     """
 
-    __slots__ = ("beyond", "moving", "rule", "seen_as", "vjp")
+    __slots__ = ("batching", "beyond", "moving", "rule", "seen_as", "shift", "vjp")
 
     def __init__(
         self,
@@ -42,8 +62,12 @@ class View(Op):
         seen_as: Callable[[DType], DType] | None = None,
         beyond: bool = False,
         moving: bool = False,
+        shift: Shift | None = None,
+        batching: str | None = None,
     ) -> None:
         super().__init__(name, doc)
+        self.batching = batching if shift is None else "view.view"
+        self.shift = shift
         self.rule = rule
         self.seen_as = seen_as
         self.beyond = beyond
@@ -80,7 +104,9 @@ class Views(Op):
     a whole tensor that is zero elsewhere, so that of many views recorded one by one is quadratic work.
     """
 
-    __slots__ = ("rule", "vjp")
+    __slots__ = ("rule", "shift", "vjp")
+
+    batching = "view.view"
 
     def __init__(
         self,
@@ -88,8 +114,10 @@ class Views(Op):
         rule: Callable[..., Sequence[tuple[Shape, Shape, int]]],
         vjp: Callable[..., Any],
         doc: str,
+        shift: Shift,
     ) -> None:
         super().__init__(name, doc)
+        self.shift = shift
         self.rule = rule
         self.vjp = vjp
 

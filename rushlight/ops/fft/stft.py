@@ -9,7 +9,7 @@ from rushlight.core.dtypes import real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape
 from rushlight.ops.create import creation
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, shift_none
 from rushlight.ops.fft import transforms
 from rushlight.ops.nn.padding import pad
 from rushlight.ops.pointwise import arithmetic as e
@@ -33,6 +33,7 @@ _frames = View(
     _frames_of,
     lambda g, x, size, hop: overlapped(g, x.shape[-1], hop),
     "Frames along the last dimension, one every `hop`.",
+    shift=shift_none,
 )
 
 

@@ -116,6 +116,8 @@ _gather = KernelOp(
     [lambda g, out, x, index, dim: scatter_zero(g, index, dim, x.shape), None],
     [(1,), ()],
     "The elements of x at index along a dimension.",
+    batching="index.gather",
+    operand_names=("self", "index"),
 )
 
 
@@ -192,6 +194,8 @@ _scatter_add = KernelOp(
     ],
     [(), (), (1,)],
     "x with src added at index along a dimension.",
+    batching="index.scatter",
+    operand_names=("self", "index", "src"),
 )
 
 
@@ -272,6 +276,7 @@ _scatter_zero = KernelOp(
     [lambda gg, out, g, index, dim, shape: gather(gg, dim, index), None],
     [(1,), ()],
     "Zeros with g added at index along a dimension.",
+    batching="index.scatter_zero",
 )
 
 
@@ -321,6 +326,7 @@ _rows_grad = KernelOp(
     [lambda g, out, x, index, shape: rows(g, index), None],
     [(1,), ()],
     "The gradient of a table whose rows were read.",
+    batching="index.rows_grad",
 )
 _rows = KernelOp(
     "embedding",
@@ -328,6 +334,8 @@ _rows = KernelOp(
     [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
     [(1,), ()],
     "Rows of a table.",
+    batching="index.rows",
+    operand_names=("weight", "indices"),
 )
 
 

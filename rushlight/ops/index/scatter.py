@@ -196,19 +196,33 @@ def _product_there(g: Value, out: Value, x: Value, index: Value, src: Value, dim
 def _fold(kind: str, here: Any, there: Any, *saves: int | str) -> KernelOp:
     plan = partial(gather.plan_scatter, kind)
     doc = f"x with src folded in, by {kind}, at index along a dimension."
-    return KernelOp("scatter_reduce", plan, [here, None, there], [saves, (), saves], doc)
+    return KernelOp(
+        "scatter_reduce",
+        plan,
+        [here, None, there],
+        [saves, (), saves],
+        doc,
+        batching="index.scatter",
+        operand_names=("self", "index", "src"),
+    )
 
 
-def _put(name: str, there: Any) -> KernelOp:
+def _put(name: str, there: Any, *names: str) -> KernelOp:
     doc = "x with src at index along a dimension; the last of several at one place stays."
     return KernelOp(
-        name, partial(gather.plan_scatter, "set"), [_uncovered, None, there], [(1,), (), (1,)], doc
+        name,
+        partial(gather.plan_scatter, "set"),
+        [_uncovered, None, there],
+        [(1,), (), (1,)],
+        doc,
+        batching="index.scatter",
+        operand_names=names,
     )
 
 
 _OPS = {
-    "set": _put("scatter", _of_the_last),
-    "unpool": _put("max_unpool", _at_index),
+    "set": _put("scatter", _of_the_last, "self", "index", "src"),
+    "unpool": _put("max_unpool", _at_index, "self", "indices"),
     "amax": _fold("max", _extreme_here, _extreme_there, 0, 1, 2, "out"),
     "amin": _fold("min", _extreme_here, _extreme_there, 0, 1, 2, "out"),
     "prod": _fold("prod", _product_here, _product_there, 0, 1, 2),
@@ -239,6 +253,7 @@ _stands_for = KernelOp(
     [None, _pass_on],
     [(), ()],
     "The first value, with the gradient of the second.",
+    batching="index.stand",
 )
 
 

@@ -67,6 +67,7 @@ _cholesky_op = LibraryOp(
     "L of A = L L^H, and where it failed.",
     _cholesky_grad,
     ((), (0,)),
+    result_names=("L",),
 )
 
 
@@ -137,6 +138,7 @@ _cholesky_solve_op = LibraryOp(
     "X of A X = B from a Cholesky factor.",
     _solve_grad,
     ((0,), (0,)),
+    operand_names=("self", "input2"),
 )
 
 
@@ -209,7 +211,9 @@ def _qr_grad(
     return [of_a if rest is None else views.cat([of_a, rest], 2)]
 
 
-_qr_op = LibraryOp("lapack", "qr", _qr_results, "Q and R.", _qr_grad, ((), (0, 1)))
+_qr_op = LibraryOp(
+    "lapack", "qr", _qr_results, "Q and R.", _qr_grad, ((), (0, 1)), result_names=("Q", "R")
+)
 _r_op = LibraryOp("lapack", "qr", _qr_results, "R alone.", _qr_grad)
 
 
@@ -413,7 +417,15 @@ def _svd_results(ins: Sequence[Spec], full: bool) -> Results:
     ]
 
 
-_svd_op = LibraryOp("lapack", "svd", _svd_results, "U, S and V^H.", _svd_grad, ((), (0, 1, 2)))
+_svd_op = LibraryOp(
+    "lapack",
+    "svd",
+    _svd_results,
+    "U, S and V^H.",
+    _svd_grad,
+    ((), (0, 1, 2)),
+    result_names=("U", "S", "Vh"),
+)
 _svdvals_op = LibraryOp(
     "lapack",
     "svdvals",

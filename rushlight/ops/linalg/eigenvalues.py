@@ -53,6 +53,7 @@ _eigh_op = LibraryOp(
     "Eigenvalues and eigenvectors of Hermitian matrices.",
     _eigh_grad,
     ((), (0, 1)),
+    result_names=("eigenvalues", "eigenvectors"),
 )
 _eigvalsh_op = LibraryOp(
     "lapack",
@@ -124,6 +125,7 @@ _eig_op = LibraryOp(
     "Eigenvalues and eigenvectors.",
     _eig_grad,
     ((), (0, 1)),
+    result_names=("eigenvalues", "eigenvectors"),
 )
 _eigvals_op = LibraryOp(
     "lapack",

@@ -16,7 +16,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Shape, contiguous_strides, numel
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, shift_last_two
 from rushlight.ops.linalg.matmul import matmul
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
@@ -44,6 +44,7 @@ _diagonal = View(
         g, x.shape, _diagonal_rule(x.shape, contiguous_strides(x.shape), *dims)
     ),
     "Where two dimensions have one index.",
+    shift=shift_last_two,
 )
 
 

@@ -121,6 +121,8 @@ _matmul = KernelOp(
     ],
     [(1,), (0,)],
     "Matrix product over the last two dimensions, the others broadcast.",
+    batching="contract.matmul",
+    operand_names=("self", "mat2"),
 )
 
 
@@ -248,6 +250,8 @@ _linear = KernelOp(
     ],
     [(1,), (0,), ()],
     "x @ weight.T + bias.",
+    batching="contract.linear",
+    operand_names=("input", "weight", "bias"),
 )
 
 

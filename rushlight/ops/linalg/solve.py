@@ -57,6 +57,7 @@ _solve_op = LibraryOp(
     "X of A X = B, and where it failed.",
     _solve_grad,
     ((0,), (0,)),
+    operand_names=("A", "B"),
 )
 
 
@@ -254,7 +255,13 @@ def _lu_grad(
 
 
 _lu_op = LibraryOp(
-    "lapack", "lu_factor", _lu_results, "LU, pivots and info.", _lu_grad, ((), (0, 1))
+    "lapack",
+    "lu_factor",
+    _lu_results,
+    "LU, pivots and info.",
+    _lu_grad,
+    ((), (0, 1)),
+    result_names=("LU", "pivots"),
 )
 _permutation_op = LibraryOp(
     "lapack",
@@ -480,6 +487,7 @@ _slogdet_op = LibraryOp(
     "The determinant's sign and the logarithm of its size.",
     _slogdet_grad,
     ((0,), (0,)),
+    result_names=("sign", "logabsdet"),
 )
 
 

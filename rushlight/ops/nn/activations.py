@@ -68,6 +68,7 @@ _exponential = elementwise(
     FLOAT,
     vjp=_elu_vjp,
     listed=False,
+    operand_names=("self", "alpha", "scale", "input_scale"),
 )
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
@@ -104,6 +105,7 @@ _clipped = elementwise(
     "x between two bounds; no gradient at them, nor at NaN.",
     vjp=lambda g, out, x, low, high: (s.where((x > low) & (x < high), g, _zero(g)), None, None),
     listed=False,
+    operand_names=("self", "min_val", "max_val"),
 )
 
 
@@ -187,6 +189,7 @@ _threshold = elementwise(
     lambda x, least, value: s.where(x <= least, value, x),
     "x where above the threshold.",
     listed=False,
+    operand_names=("self", "threshold", "value"),
 )
 
 
@@ -224,6 +227,7 @@ _sloped = elementwise(
     "x where positive, else slope * x.",
     FLOAT,
     listed=False,
+    operand_names=("self", "weight"),
 )
 
 
@@ -323,7 +327,13 @@ def _softplus_vjp(g: Expr, out: Expr, x: Expr, beta: Expr, end: Expr) -> tuple[E
 
 
 _softplus_kernel = elementwise(
-    "softplus", _softplus, "log(1 + exp(beta x)) / beta.", FLOAT, vjp=_softplus_vjp, listed=False
+    "softplus",
+    _softplus,
+    "log(1 + exp(beta x)) / beta.",
+    FLOAT,
+    vjp=_softplus_vjp,
+    listed=False,
+    operand_names=("self", "beta", "threshold"),
 )
 
 

@@ -18,6 +18,7 @@ from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops.batching.random import draw_operands, draw_result
 from rushlight.ops.create import creation
 from rushlight.ops.family.build import check_device_dtype
+from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.linalg.matmul import autocast, matmul
 from rushlight.ops.nn.attention_gradient import Backward
 from rushlight.ops.nn.attention_tiles import Forward, Shapes, widened
@@ -57,6 +58,8 @@ class Attention(Op):
     """
 
     __slots__ = ()
+
+    batching = "library.attention"
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         pool = check_devices(NAME, ins)
@@ -99,6 +102,8 @@ class AttentionGrad(Op):
 
     __slots__ = ()
 
+    batching = "library.attention"
+
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         needs = static[2]
         pool: Any = ins[0].device
@@ -130,6 +135,7 @@ class AttentionGrad(Op):
 
 
 _attention = Attention(NAME, "softmax(q k^T scale + mask) v, and the logsumexp of its rows.")
+name_operands(NAME, "query", "key", "value", "attn_bias")
 _attention_grad = AttentionGrad(NAME + "_grad", "Derivative of attention.")
 
 

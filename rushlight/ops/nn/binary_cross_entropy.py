@@ -22,6 +22,7 @@ from rushlight.devices.shared.allocator import Scratch, room_for
 from rushlight.ops.family.declare import apply, elementwise
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import CHUNK, DeclaredRow
+from rushlight.ops.family.saved_names import LOSS, name_operands
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.op import Grad, Plan, Static, describe
@@ -164,6 +165,7 @@ class _Bernoulli(Elementwise):
 _OP = _Bernoulli(
     "binary_cross_entropy", _loss, None, FLOAT, None, (), "-(y log x + (1 - y) log(1 - x))."
 )
+name_operands(_OP.name, *LOSS)
 
 
 def bernoulli_loss(x: Value, y: Value) -> Value:

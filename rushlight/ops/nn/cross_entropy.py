@@ -50,6 +50,8 @@ class CrossEntropy(DeclaredRow):
 
     __slots__ = ("ignored",)
 
+    batching = "elementwise.classes"
+
     ignored: int  # the target that counts for nothing
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:

@@ -261,6 +261,8 @@ _image = KernelOp(
     _vjps("back gb", "weights ga"),
     [(1,), (0,)],
     "Windows of an image, weighed and summed.",
+    batching="contract.convolution",
+    operand_names=("input", "weight", "bias"),
 )
 _back = KernelOp(
     "convolution_back",
@@ -268,6 +270,7 @@ _back = KernelOp(
     _vjps("image gb", "weights ag"),
     [(1,), (0,)],
     "The transpose of convolution.",
+    batching="contract.convolution",
 )
 _weights = KernelOp(
     "convolution_weights",
@@ -275,6 +278,7 @@ _weights = KernelOp(
     _vjps("image bg", "back ag"),
     [(1,), (0,)],
     "A convolution's slope in its weights.",
+    batching="contract.weights",
 )
 
 

@@ -12,6 +12,7 @@ from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops.create.creation import arange
 from rushlight.ops.family import read_back
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.family.saved_names import LOSS
 from rushlight.ops.index.gather import gather
 from rushlight.ops.index.scatter import filled
 from rushlight.ops.nn.activations import logsigmoid, pairwise_distance
@@ -61,7 +62,9 @@ def _same_shapes(op: str, input: Value, target: Value) -> None:
 
 # ---- distances of numbers ----
 
-_absolute = elementwise("l1_loss", lambda x, y: s.absolute(x - y), "|x - y|.", FIELD, listed=False)
+_absolute = elementwise(
+    "l1_loss", lambda x, y: s.absolute(x - y), "|x - y|.", FIELD, listed=False, operand_names=LOSS
+)
 
 
 def _bent(x: Expr, y: Expr, delta: Expr) -> tuple[Expr, Expr, Expr]:
@@ -82,10 +85,20 @@ def _huber(x: Expr, y: Expr, delta: Expr) -> Expr:
 
 
 _smooth_l1 = elementwise(
-    "smooth_l1_loss", _smooth, "Squares near 0, sizes beyond.", FLOAT, listed=False
+    "smooth_l1_loss",
+    _smooth,
+    "Squares near 0, sizes beyond.",
+    FLOAT,
+    listed=False,
+    operand_names=("self", "target", "beta"),
 )
 _huber_each = elementwise(
-    "huber_loss", _huber, "Squares near 0, delta times sizes beyond.", FLOAT, listed=False
+    "huber_loss",
+    _huber,
+    "Squares near 0, delta times sizes beyond.",
+    FLOAT,
+    listed=False,
+    operand_names=("self", "target", "delta"),
 )
 
 
@@ -216,6 +229,7 @@ _divergence = elementwise(
     FLOAT,
     vjp=_divergence_vjp,
     listed=False,
+    operand_names=LOSS,
 )
 _log_divergence = elementwise(
     "kl_div", lambda x, y: s.exp(y) * (y - x), "exp(y) (y - x).", FLOAT, listed=False

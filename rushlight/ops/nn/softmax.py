@@ -13,6 +13,7 @@ from rushlight.core.shapes import Spec, numel, wrap_dim
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
+from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.nn import running_statistics
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
@@ -137,6 +138,9 @@ _norm_grad_weights = rowwise(
     kinds=("row", "row"),
     results=(None, None),
 )
+
+
+name_operands("norm", "input", "weight", "bias")
 
 
 class Norm(DeclaredRow):

@@ -61,7 +61,12 @@ def _dense(g: Any, out: Any, table: Any, index: Any, padding: int) -> Value:
 
 
 _rows = SparseRows(
-    "embedding", _plan, [_dense, None], [(1,), ()], "Rows of a table, with a sparse gradient."
+    "embedding",
+    _plan,
+    [_dense, None],
+    [(1,), ()],
+    "Rows of a table, with a sparse gradient.",
+    batching="index.rows",
 )
 
 

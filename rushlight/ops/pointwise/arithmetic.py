@@ -129,7 +129,14 @@ fmod = elementwise(
     rounds=True,
 )
 _any_pow = elementwise(
-    "pow", _power, "Power, x ** y.", ARITHMETIC, second="exponent", listed=False, rounds=True
+    "pow",
+    _power,
+    "Power, x ** y.",
+    ARITHMETIC,
+    second="exponent",
+    listed=False,
+    rounds=True,
+    operand_names=("self", "exponent"),
 )
 
 
@@ -377,6 +384,7 @@ select = elementwise(
     conditions=(0,),
     listed=False,
     rounds=True,
+    operand_names=("condition", "self", "other"),
 )
 relu = elementwise(
     "relu",

@@ -14,13 +14,21 @@ from rushlight.scalar import build as s, inverse
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
 
-_complex = elementwise("complex", s.paired, "real + i imag.", (float32, float64), listed=False)
+_complex = elementwise(
+    "complex",
+    s.paired,
+    "real + i imag.",
+    (float32, float64),
+    listed=False,
+    operand_names=("real", "imag"),
+)
 _polar = elementwise(
     "polar",
     lambda size, angle: s.paired(size * s.cos(angle), size * s.sin(angle)),
     "",
     (float32, float64),
     listed=False,
+    operand_names=("abs", "angle"),
 )
 _conj = elementwise("conj", lambda x: s.conj(x), "Complex conjugate.", COMPLEX, listed=False)
 

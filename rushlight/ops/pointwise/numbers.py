@@ -294,6 +294,7 @@ _lerp = elementwise(
     FIELD,
     vjp=lambda g, out, start, end, weight: (g * (1 - weight), g * weight, g * (end - start)),
     listed=False,
+    operand_names=("self", "end", "weight"),
 )
 
 
@@ -310,9 +311,15 @@ _addcmul = elementwise(
     "x + value * y * z.",
     ARITHMETIC,
     listed=False,
+    operand_names=("self", "tensor1", "tensor2", "value"),
 )
 _addcdiv = elementwise(
-    "addcdiv", lambda x, y, z, value: x + value * (y / z), "x + value * y / z.", FIELD, listed=False
+    "addcdiv",
+    lambda x, y, z, value: x + value * (y / z),
+    "x + value * y / z.",
+    FIELD,
+    listed=False,
+    operand_names=("self", "tensor1", "tensor2", "value"),
 )
 
 

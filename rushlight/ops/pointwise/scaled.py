@@ -256,6 +256,7 @@ _at_least = elementwise(
     "x from below.",
     vjp=lambda g, out, x, low: (_where_true(x >= low, g), _where_true(x < low, g)),
     listed=False,
+    operand_names=("self", "min"),
 )
 _at_most = elementwise(
     "clamp_max",
@@ -263,6 +264,7 @@ _at_most = elementwise(
     "x from above.",
     vjp=lambda g, out, x, high: (_where_true(x <= high, g), _where_true(x > high, g)),
     listed=False,
+    operand_names=("self", "max"),
 )
 
 
@@ -281,7 +283,12 @@ def _between_vjp(g: Expr, out: Expr, x: Expr, low: Expr, high: Expr) -> tuple[Ex
 
 
 _between = elementwise(
-    "clamp", _between_body, "x between two bounds.", vjp=_between_vjp, listed=False
+    "clamp",
+    _between_body,
+    "x between two bounds.",
+    vjp=_between_vjp,
+    listed=False,
+    operand_names=("self", "min", "max"),
 )
 
 
@@ -357,6 +364,7 @@ leaky = elementwise(
     "x where positive, else slope * x.",
     vjp=lambda g, out, x, slope: (s.where(x > 0, g, g * slope), None),
     listed=False,
+    operand_names=("self", "negative_slope"),
 )
 
 

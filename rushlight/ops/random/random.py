@@ -471,6 +471,8 @@ class Dropout(MapOp):
 
     __slots__ = ()
 
+    batching = "random.dropout"
+
     def formula(self, ins: Any, static: Static) -> Formula:
         check_dtypes(self.name, ins, FLOAT)
         dtype = ins[0].dtype

@@ -265,6 +265,7 @@ _gamma_path = KernelOp(
     (None, lambda g, out, log_x, a: e.mul(g, _slope(out, a))),
     ((), ("out", 1)),
     "A drawn number, with the derivative by the parameter of its distribution.",
+    batching="index.stand",
 )
 
 

@@ -20,6 +20,7 @@ from rushlight.kernel.shapes import Scan
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp, Vjp
+from rushlight.ops.family.saved_names import name_results
 from rushlight.ops.index.gather import gather, merges
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.transcendental import logaddexp
@@ -77,6 +78,8 @@ class Running(KernelOp):
     """One scan; static is (dim, reverse, the output's dtype)."""
 
     __slots__ = ("fold", "start")
+
+    batching = "elementwise.scan"
 
     def __init__(
         self,
@@ -225,6 +228,8 @@ def _last_place(state: Expr, x: Expr, best: Expr) -> Expr:
 
 _cummax = Running("cummax", -math.inf, lambda state, x: s.maximum(state, x), "Running maximum.")
 _cummin = Running("cummin", math.inf, lambda state, x: s.minimum(state, x), "Running minimum.")
+name_results(_cummax.name, "values", "indices")
+name_results(_cummin.name, "values", "indices")
 _place = Running("place", 0, _last_place, "Where the running extreme was last held.")
 _logcumsumexp = Running(
     "logcumsumexp",

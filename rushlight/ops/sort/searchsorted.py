@@ -60,7 +60,14 @@ def _plan_search(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     return Plan(op, ins, [out], built(pool, Search(line.dtype, right)), static, tail, cost)
 
 
-_search = KernelOp("searchsorted", _plan_search, [None, None], [(), ()], "Places in sorted rows.")
+_search = KernelOp(
+    "searchsorted",
+    _plan_search,
+    [None, None],
+    [(), ()],
+    "Places in sorted rows.",
+    batching="index.search",
+)
 
 
 def search(line: Value, wanted: Value, right: bool) -> Value:

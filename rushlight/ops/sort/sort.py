@@ -14,6 +14,7 @@ from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec, wrap_dim
 from rushlight.kernel.shapes import Sort
 from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.saved_names import name_results
 from rushlight.ops.index.gather import block_of, merges, scatter_zero, sides_of
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
@@ -43,6 +44,8 @@ class SortOp(Op):
 
     __slots__ = ()
 
+    batching = "elementwise.sort"
+
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         dim, descending, keep = static
         (x,) = ins
@@ -68,6 +71,7 @@ class SortOp(Op):
 
 
 _sort = SortOp("sort", "The elements in order along a dimension, and where they were.")
+name_results(_sort.name, "values", "indices")
 
 
 def ordered(

@@ -31,6 +31,7 @@ from rushlight.ops.batching import lanes
 from rushlight.ops.create.creation import check_holds, fill_plan, full_spec
 from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_number
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
+from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import complex_parts
 from rushlight.scalar import build as s
@@ -531,6 +532,7 @@ class Assign(MapOp):
 
 
 _assign = Assign("assign", "A value stored in another's place.")
+name_operands(_assign.name, "self", "source")
 
 
 def copy_(target: Value, source: Any) -> Value:

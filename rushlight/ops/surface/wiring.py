@@ -12,7 +12,7 @@ from rushlight.ops.create.creation import fill_plan, full_spec
 from rushlight.ops.optim import whole_steps
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
-from rushlight.ops.surface import inplace, out, saved_names, shortcuts
+from rushlight.ops.surface import inplace, out, shortcuts
 from rushlight.ops.view import complex_parts, view_of_base, views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import provide
@@ -46,5 +46,5 @@ provide(
     contiguous=views.broadcast_copy,
 )
 
-LOADED = (rules, saved_names)  # which provide on import
+LOADED = rules  # which provide on import
 shortcuts.install()

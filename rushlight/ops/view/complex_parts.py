@@ -11,7 +11,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, complex_type, float32, float64, real_type
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, shift_none
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
@@ -28,10 +28,20 @@ def _join(shape: Shape, strides: Shape) -> views.View3:
 
 
 _as_real = View(
-    "view_as_real", split_layout, lambda g, x: joined(g), "Complex numbers as pairs.", real_type
+    "view_as_real",
+    split_layout,
+    lambda g, x: joined(g),
+    "Complex numbers as pairs.",
+    real_type,
+    shift=shift_none,
 )
 _as_complex = View(
-    "view_as_complex", _join, lambda g, x: split(g), "Pairs as complex numbers.", complex_type
+    "view_as_complex",
+    _join,
+    lambda g, x: split(g),
+    "Pairs as complex numbers.",
+    complex_type,
+    batching="view.complex",
 )
 
 

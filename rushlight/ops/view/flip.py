@@ -110,7 +110,12 @@ def _zeros(spec: Spec, dim: int, count: int) -> Value:
 
 
 _arranged = KernelOp(
-    "arranged", _plan, [_grad], [()], "The last dimensions put together of runs of the input."
+    "arranged",
+    _plan,
+    [_grad],
+    [()],
+    "The last dimensions put together of runs of the input.",
+    batching="view.same",
 )
 
 

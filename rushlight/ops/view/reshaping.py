@@ -17,7 +17,7 @@ from rushlight.core.shapes import (
 )
 from rushlight.devices.shared.allocator import room_for
 from rushlight.ops.create import creation
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, shift_first, shift_last_two
 from rushlight.ops.index import gather, nonzero
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
@@ -219,6 +219,7 @@ _diagonal = View(
         g, x.shape, diagonal_of(x.shape, contiguous_strides(x.shape), *static)
     ),
     "A diagonal of two dimensions.",
+    shift=shift_last_two,
 )
 
 
@@ -457,7 +458,7 @@ def _windows_grad(g: Value, x: Any, dim: int, size: int, step: int) -> Value:
     )
 
 
-_unfold = View("unfold", _windows, _windows_grad, "Windows along a dimension.")
+_unfold = View("unfold", _windows, _windows_grad, "Windows along a dimension.", shift=shift_first)
 
 
 @composite("unfold", top=False, pure=True)
@@ -537,6 +538,7 @@ _strided_inside, _strided_beyond = (
         _strided_grad,
         "A view by sizes, strides and offset.",
         beyond=beyond,
+        batching="view.strided",
     )
     for beyond in (False, True)
 )

@@ -28,7 +28,12 @@ def _no_gradient(g: Value, x: Spec, old: int, new: int) -> None:
 @cache
 def _seen(dtype: DType) -> View:
     return View(
-        f"view_{dtype.name}", _rule, _no_gradient, f"The bytes as {dtype.name}.", lambda _: dtype
+        f"view_{dtype.name}",
+        _rule,
+        _no_gradient,
+        f"The bytes as {dtype.name}.",
+        lambda _: dtype,
+        batching="view.retyped",
     )
 
 

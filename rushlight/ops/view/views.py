@@ -24,7 +24,7 @@ from rushlight.kernel.shapes import Map
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
-from rushlight.ops.family.view import View, Views
+from rushlight.ops.family.view import View, Views, shift_first
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view.retype import retyped
@@ -63,6 +63,7 @@ _reshape = View(
     lambda shape, strides, target: (target, view_strides(shape, strides, target) or (), 0),
     lambda g, x, target: reshape(g, x.shape),
     "The same elements in another shape.",
+    shift=lambda lead, sizes, static: ((*sizes, *static[0]),),
 )
 
 same_view = _reshape  # called with a value's own shape it is a record of its own, where `reshape` gives the value itself
@@ -132,6 +133,7 @@ _permute = View(
     ),
     lambda g, x, order: permute(g, tuple(order.index(i) for i in range(len(order)))),
     "Dimensions in another order.",
+    shift=lambda lead, sizes, static: ((*range(lead), *[i + lead for i in static[0]]),),
 )
 
 
@@ -162,6 +164,7 @@ _expand = View(
     lambda shape, strides, target: (target, broadcast_strides(shape, strides, target), 0),
     lambda g, x, target: g,  # the walk un-broadcasts
     "Size-1 dimensions repeated.",
+    batching="view.expand",
 )
 
 
@@ -198,6 +201,7 @@ _slice: View = View(
     lambda g, x, static, params: _placed(g, x.shape, _slice, static, params),
     "Every step-th element of a dimension.",
     moving=True,
+    shift=shift_first,
 )
 
 
@@ -241,6 +245,7 @@ _select: View = View(
     lambda g, x, static, params: _placed(g, x.shape, _select, static, params),
     "One index of a dimension.",
     moving=True,
+    shift=shift_first,
 )
 
 
@@ -336,6 +341,7 @@ as_strided = View(
     lambda shape, strides, *seen: seen,
     lambda g, x, *seen: place_view(g, x.shape, seen),
     "A view by shape, strides and offset.",
+    batching="view.strided",
 )
 
 
@@ -369,6 +375,7 @@ _place_view = KernelOp(
     [lambda g, out, x, shape, seen: call.call(as_strided, (contiguous(g),), seen)],
     [()],
     "Zeros, with a value where a view sees.",
+    batching="view.place",
 )
 
 
@@ -406,7 +413,12 @@ class PlacePart(KernelOp):
 
 
 _place_part = PlacePart(
-    "place_part", _plan_part, [None], [()], "Zeros, with a value where a moving view sees."
+    "place_part",
+    _plan_part,
+    [None],
+    [()],
+    "Zeros, with a value where a moving view sees.",
+    batching="view.part",
 )
 
 
@@ -448,6 +460,7 @@ write_view = KernelOp(
     ],
     [(), ()],
     "A base with the elements that a view sees replaced.",
+    batching="view.write",
 )
 
 
@@ -504,7 +517,9 @@ class Cat(KernelOp):
         return Grad(needs, (), (), rule)
 
 
-_cat = Cat("cat", _plan_cat, [], [], "Values one after another along a dimension.")
+_cat = Cat(
+    "cat", _plan_cat, [], [], "Values one after another along a dimension.", batching="view.cat"
+)
 
 
 def several(op: str, tensors: Any) -> list[Value]:
@@ -586,7 +601,7 @@ def _side_by_side(
     return cat(pieces, dim)
 
 
-_split = Views("split", _runs, _side_by_side, "Runs of a dimension that cover it.")
+_split = Views("split", _runs, _side_by_side, "Runs of a dimension that cover it.", shift_first)
 _unbind = Views(
     "unbind",
     lambda shape, strides, dim: [selected(shape, strides, dim, i) for i in range(shape[dim])],
@@ -594,6 +609,7 @@ _unbind = Views(
         [None if g is None else unsqueeze(g, dim) for g in grads], x, dim, (1,) * len(grads)
     ),
     "Every index of a dimension.",
+    shift_first,
 )
 
 

@@ -14,7 +14,7 @@ from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
-from rushlight.ops.family.view import View
+from rushlight.ops.family.view import View, shift_none
 from rushlight.ops.view import views
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call
@@ -71,6 +71,7 @@ _windows = View(
     windows_of,
     lambda g, x, *static: fold(g, x.shape, *static),
     "Every window of the last dimensions, as a view.",
+    shift=shift_none,
 )
 
 
@@ -118,6 +119,7 @@ _fold = KernelOp(
     [lambda g, out, x, shape, *static: call.call(_windows, (g,), static)],
     [()],
     "Windows added back where they came from.",
+    batching="view.fold",
 )
 
 
