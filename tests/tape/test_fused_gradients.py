@@ -71,7 +71,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
             plan.launch = launch
 
-    monkeypatch.setattr(Plans, "watch", note)
+    monkeypatch.setattr(Plans, "on_new", note)
     for plan in living_plans():
         note(plan)
     yield seen
