@@ -305,7 +305,7 @@ def test_ctrl_c_between_parameters(kind):
         try:
             if not presser.ident:
                 presser.start()
-            while time.monotonic() < end:
+            while time.monotonic() < end or heard <= 20:
                 made.step()
             over = True  # from here on nothing is raised
         except KeyboardInterrupt:
@@ -313,7 +313,6 @@ def test_ctrl_c_between_parameters(kind):
     presser.join()
     signal.signal(signal.SIGINT, before)
     versions = {p._memory.version for p in made.param_groups[0]["params"]}
-    assert heard > 20
     assert len(versions) == 1
     done = versions.pop()
     for _ in range(done - other.param_groups[0]["params"][0]._memory.version):
