@@ -22,7 +22,7 @@ from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface import inplace, inplace_views, layouts, shortcuts, wiring
 from rushlight.ops.view import complex_parts
-from rushlight.tape.program.memo import PLAIN
+from rushlight.tape.program.known import PLAIN
 from rushlight.tape.record import call
 from rushlight.tape.record.hook_tables import Handle, add_to
 from rushlight.tape.record.needed import edge_of

@@ -7,7 +7,8 @@ import pytest
 import rushlight as rl
 from rushlight.devices.shared.registry import pool_of
 from rushlight.nn import functional as F
-from rushlight.tape.program.memo import SMALL, memo
+from rushlight.tape.program.known import SMALL
+from rushlight.tape.program.memo import memo
 from rushlight.utils.checkpoint import checkpoint
 
 CALLS = {

@@ -1,9 +1,10 @@
 """Elementwise ops: a scalar formula, a derivative that is a scalar formula, one kernel each.
 
 # Note [Elementwise derivatives]
-1. A declared `vjp(g, out, *inputs)` is traced like the body; where it is left out the body is differentiated.
-2. All gradients an op's inputs need come from one kernel with several outputs (`MapGrad`), an elementwise op itself, so the
-   next order follows in the same way.
+1. A declared `vjp(g, out, *inputs)` is traced like the body; where it is left out the body is
+   differentiated.
+2. All gradients an op's inputs need come from one kernel with several outputs (`MapGrad`), an
+   elementwise op itself, so the next order follows in the same way.
 3. What the derivative saves is read off the formula: the inputs and outputs that still occur in it.
 4. A gradient that is just `g` is passed on without a kernel.
 """
@@ -182,7 +183,8 @@ class Elementwise(MapOp):
                 leaf = arg(tensors, compute_type(own))
                 if place not in self.conditions:
                     leaf = s.cast(leaf, compute)
-                    # A 0-dim operand may be of a wider type; it counts as what the common type holds of it.
+                    # A 0-dim operand may be of a wider type; it counts as what the common type
+                    # holds of it.
                     leaf = (
                         s.wrapped(leaf, common)
                         if own.itemsize >= common.itemsize and own is not common
@@ -206,7 +208,8 @@ class Elementwise(MapOp):
             check_dtypes(self.name, [Spec.of(i.device, common, i.shape) for i in ins], self.accepts)
         leaves, params = self.operands(ins, static)
         body = self.body(*leaves)
-        # Some formulas give a real number of complex ones, e.g. the absolute value, or the other way round.
+        # Some formulas give a real number of complex ones, e.g. the absolute value, or the other
+        # way round.
         out = self.result or (
             common if (body.dtype.kind == "c") == (common.kind == "c") else body.dtype
         )
@@ -283,7 +286,8 @@ class _Traced:
 def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     formula = op.formula(plan.ins, plan.static)
     n, m = len(formula.inputs), len(formula.outputs)
-    # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then used ones are numbered anew.
+    # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then used ones are
+    # numbered anew.
     outs = [arg(n + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     parts = op.vjp_exprs(
@@ -337,7 +341,7 @@ def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:
 
 
 def _fused(plan: Plan, traced: _Traced, specs: Sequence[Spec]) -> Program | None:
-    """The derivative for operands of these specs as at most one kernel; None where a gradient is to be fitted."""
+    """The derivative as at most one kernel; None where a gradient is to be fitted."""
     g, ins = specs[0], plan.ins
     asked = [*traced.computed, *traced.through]
     if any(ins[i].shape != g.shape or ins[i].dtype is not g.dtype for i in traced.through):

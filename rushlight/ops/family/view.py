@@ -1,9 +1,9 @@
 """Views: another way to see the same storage. No kernel runs; the derivative is another view or a copy.
 
 # Note [Moving views]
-1. Where a view of a kind begins (the index of `select`, the start of `slice`) is a launch parameter of
-   its plan: there is one plan per spec and shape of the key, whatever the index, recorded or not.
-   The parameter counts steps of `Plan.stride` bytes.
+1. Where a view of a kind begins (the index of `select`, the start of `slice`) is a launch parameter
+   of its plan: there is one plan per spec and shape of the key, whatever the index, recorded or
+   not. The parameter counts steps of `Plan.stride` bytes.
 2. A plan is made with the least and the most bytes that keep the view inside its input, and each
    call compares (`Plan.skip`). See Note [Reach].
 3. The derivative hands the parameter on to `place_view`, so one program does for every index.
@@ -43,12 +43,13 @@ def shift_last_two(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
 class View(Op):
     """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only.
 
-    `seen_as` is the type seen, where it is not x's own: strides and offset then count elements of that type.
-    Where it is `moving`, the rule gives the elements per unit of its parameter instead of an offset, and the derivative is
-    `vjp(g, x, static, params)`. See Note [Moving views].
-    Nothing is seen beyond x, unless `beyond` says so: then each call checks the storage. See Note [Reach].
-    `shift` gives the static arguments of the view of a whole batch; where no such arguments would do,
-    `batching` names the batching rule.
+    `seen_as` is the type seen, where it is not x's own: strides and offset then count elements of
+    that type. Where it is `moving`, the rule gives the elements per unit of its parameter instead
+    of an offset, and the derivative is `vjp(g, x, static, params)`. See Note [Moving views].
+    Nothing is seen beyond x, unless `beyond` says so: then each call checks the storage. See Note
+    [Reach].
+    `shift` gives the static arguments of the view of a whole batch; where no such arguments would
+    do, `batching` names the batching rule.
     """
 
     __slots__ = ("batching", "beyond", "moving", "rule", "seen_as", "shift", "vjp")
@@ -100,8 +101,9 @@ class View(Op):
 class Views(Op):
     """Several views of one value, recorded once: `rule` gives one (shape, strides, offset) for each.
 
-    `vjp(grads, x, *static)` puts the gradient of x together from theirs, None where a view got none. A view's own gradient is
-    a whole tensor that is zero elsewhere, so that of many views recorded one by one is quadratic work.
+    `vjp(grads, x, *static)` puts the gradient of x together from theirs, None where a view got
+    none. A view's own gradient is a whole tensor that is zero elsewhere, so that of many views
+    recorded one by one is quadratic work.
     """
 
     __slots__ = ("rule", "shift", "vjp")

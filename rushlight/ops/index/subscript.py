@@ -1,15 +1,17 @@
 """Indexing with brackets, reading and writing.
 
 # Note [Subscripts]
-1. Ints, slices, None and ... are views and come first; what is left are index tensors and the dimensions they stand at.
-2. A list is an index tensor. A bool mask of n dimensions stands for n index vectors, those of its true elements. A bool,
-   Python's or 0-dim, stands for a new dimension, taken once or not at all.
-3. Index tensors broadcast against each other. Where they stand side by side their dimensions take that place, else they
-   come first.
-4. A 0-dim integer tensor is an int, read off the device, so that x[i] is a view whatever i is. Where it differs between
-   the examples of a `vmap` it is not read: what is got is a copy, and it is written as an index tensor next to the others,
-   which gives the same shape.
-5. A list alone in the brackets that holds lists, tensors, slices, None or ... counts as the tuple of its items.
+1. Ints, slices, None and ... are views and come first; what is left are index tensors and the
+   dimensions they stand at.
+2. A list is an index tensor. A bool mask of n dimensions stands for n index vectors, those of its
+   true elements. A bool, Python's or 0-dim, stands for a new dimension, taken once or not at all.
+3. Index tensors broadcast against each other. Where they stand side by side their dimensions take
+   that place, else they come first.
+4. A 0-dim integer tensor is an int, read off the device, so that x[i] is a view whatever i is.
+   Where it differs between the examples of a `vmap` it is not read: what is got is a copy, and it
+   is written as an index tensor next to the others, which gives the same shape.
+5. A list alone in the brackets that holds lists, tensors, slices, None or ... counts as the tuple
+   of its items.
 """
 
 from __future__ import annotations
@@ -173,7 +175,8 @@ def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
         and x._spec.numel
         and not (x._spec.hidden or mask._spec.hidden)
     ):
-        # The masked dimensions seen as one: a place in it is one number, and no coordinates are needed.
+        # The masked dimensions seen as one: a place in it is one number, and no coordinates are
+        # needed.
         seen = (*x._spec.shape[:dim], numel(shape), *x._spec.shape[dim + len(shape) :])
         left.append((dim, nonzero.chosen(mask)))
         return views.view(x, seen), dim + 1
@@ -244,7 +247,7 @@ def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
 
 
 def part(x: Value, keys: Sequence[Any]) -> Value | None:
-    """The view of x by ints, slices of ints, None and `...`; None where a key is out of range or refused."""
+    """The view of x by ints, slices, None and `...`; None where a key is refused."""
     made, dim = x, 0
     left = len(x._spec.shape)
     for key in keys:
@@ -278,7 +281,8 @@ def get_item(x: Value, key: Key) -> Value:
         return _masked_rows(x, key)
     seen, left = basic(x, _expanded(x, key))
     if not left:
-        # A view even when everything is taken, so that writing to it writes to x and the handle is new.
+        # A view even when everything is taken, so that writing to it writes to x and the handle is
+        # new.
         return seen if seen is not x else views.view(x, x._spec.shape)
     return read_at(seen, left)
 

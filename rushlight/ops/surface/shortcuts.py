@@ -99,7 +99,7 @@ def _from_part(part: Any) -> Any:
 
 @memo
 def _get_at(x: Value, *parts: Any) -> Value:
-    """x at ints, slices, None, `...` and index tensors, slices and `...` in a form that has a hash."""
+    """x at index tensors and others; slices and `...` in a form that has a hash."""
     return subscript.get_item(
         x, tuple([p if isinstance(p, Value) else _from_part(p) for p in parts])
     )
@@ -132,7 +132,7 @@ def _as_part(key: Any) -> Any:
 
 
 def set_item(x: Value, key: Any, value: Any) -> None:
-    """x[key] = value; numbers, and tensors of no more dimensions, go to a view by ints and slices."""
+    """x[key] = value; at ints and slices it is a write to a view."""
     keys = key if key.__class__ is tuple else (key,)
     number = value.__class__ is float or value.__class__ is int
     usual = all(map(_is_plain, keys)) and (not number or x._spec.dtype.kind == "f")

@@ -183,7 +183,8 @@ def expand(input: Value, *size: int | Sequence[int]) -> Value:
     return input if target == shape else call.call(_expand, (input,), (target,))
 
 
-# A step so long is no matter for layout where it leads to one element only: its stride might not fit int64.
+# A step so long is no matter for layout where it leads to one element only: its stride might not
+# fit int64.
 FAR = 1 << 31
 
 
@@ -259,9 +260,10 @@ def pick(x: Value, dim: int, index: int) -> Value | None:
         index += size
     if not 0 <= index < size:
         return None
-    plan = _select.plans.get((dim, spec))
+    key = (dim, spec) if dim else spec
+    plan = _select.plans.get(key)
     if plan is None:
-        plan = _select.plans.keep((dim, spec), call.plan_for(_select, (x,), (dim,)))
+        plan = _select.plans.keep(key, call.plan_for(_select, (x,), (dim,)))
     state = get_state()
     if state.special or not plan.outs:
         return call.run(plan, (x,), (index,))
@@ -334,7 +336,8 @@ def broadcast_copy(x: Value, shape: Shape) -> Value:
     return e.clone(x)
 
 
-# ---- any view of a base, by shape, strides and offset: what slices and in-place writes are made of ----
+# ---- any view of a base, by shape, strides and offset: what slices and in-place writes are made of
+# ----
 
 as_strided = View(
     "as_strided",
@@ -540,7 +543,8 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     common = values[0]._spec.dtype
     for v in values[1:]:
         common = promote(common, v._spec.dtype)
-    # PyTorch lets a 1-d empty tensor join anything; where there are no others, any dimension will do.
+    # PyTorch lets a 1-d empty tensor join anything; where there are no others, any dimension will
+    # do.
     joined = [v for v in values if v._spec.shape != (0,)]
     if not joined:
         joined, dim = values[:1], 0

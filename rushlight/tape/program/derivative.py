@@ -1,13 +1,15 @@
 """Programs of derivatives, as a backward pass runs them.
 
 # Note [Derivatives]
-1. A rule is a pure function of gradients, saved values and what its plan fixes. `Grad.programs` keeps a program of it for each set
-   of gradients that came, by their specs; the specs of what was saved follow from the plan. The program ends with the
-   gradients fitted to the operands' shapes and types.
-2. The first pass traces the rule (Note [Traces]), or asks `Grad.fused`: an elementwise call's derivative is one kernel, or none
-   where the gradient passes as it is, and is written down without a trace. None is kept where there is no program.
-3. Programs run where nothing is recorded and nothing special is set, from addresses alone; the rule runs otherwise, and where a save
-   was dropped, packed, freed or written to.
+1. A rule is a pure function of gradients, saved values and what its plan fixes. `Grad.programs`
+   keeps a program of it for each set of gradients that came, by their specs; the specs of what was
+   saved follow from the plan. The program ends with the gradients fitted to the operands' shapes
+   and types.
+2. The first pass traces the rule (Note [Traces]), or asks `Grad.fused`: an elementwise call's
+   derivative is one kernel, or none where the gradient passes as it is, and is written down without
+   a trace. None is kept where there is no program.
+3. Programs run where nothing is recorded and nothing special is set, from addresses alone; the rule
+   runs otherwise, and where a save was dropped, packed, freed or written to.
 4. Which gradients are buffers that nobody else sees is known when the program is made (`fresh`).
 """
 
@@ -19,6 +21,7 @@ from typing import Any
 from rushlight.core.shapes import Spec
 from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call
+from rushlight.tape.record.call import launch_one
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
 
@@ -37,7 +40,8 @@ class Derivative:
         count = len(program.given)
         places = [None if r is None else program.place(r) for r in program.results]
         owners = [None if p is None else p.slot for p in places]
-        # Per operand: which of the gradients that came and of the results made, bytes into it, and its spec if it is a view.
+        # Per operand: which of the gradients that came and of the results made, bytes into it, and
+        # its spec if it is a view.
         picks: list[tuple[int, int, Spec | None] | None] = []
         for place in places:
             if place is None:
@@ -61,11 +65,12 @@ class Derivative:
         fixed = fixed or (numbered and any(step.params is not None for step in program.steps))
         self.plan = None if fixed else kernel  # of the one kernel that the program is
         self.single = self.plan is not None and len(self.plan.outs) == 1
-        self.as_made = list(picks) == [
-            (came + i, 0, None) for i in range(len(program.made))
-        ]  # nothing to put in order
+        # Whether the kernel's results are the gradients, with nothing to put in order.
+        in_order = [(came + i, 0, None) for i in range(len(program.made))]
+        self.as_made = self.plan is not None and picks == in_order
         self.alone = self.single and self.as_made
-        # Whether no launch excuses bad saves, so that anomalies are found as they are made: see Note [Watched plans] 4.
+        # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
+        # Note [Anomaly checks] 4.
         self.judged = not program.launches or (
             self.plan is not None and self.plan.op.causes is not None
         )
@@ -86,14 +91,11 @@ class Derivative:
     def parts(
         self, came: Sequence[Value], ins: Sequence[int], params: tuple[Any, ...]
     ) -> Sequence[Value | None]:
-        """A gradient per operand, from the gradients that came and the addresses of all that is given."""
+        """A gradient per operand, from the gradients that came and all addresses given."""
         if self.single:
-            values = [*came, call.launch_one(self.plan, ins, params)]
+            values = [*came, launch_one(self.plan, ins, params)]
         elif self.plan is not None:
-            made = call.launch_at(self.plan, ins, params)
-            if self.as_made:
-                return made
-            values = [*came, *made]
+            values = [*came, *call.launch_at(self.plan, ins, params)]
         elif not self.program.made:
             values = came  # type: ignore[assignment]
         else:
@@ -112,32 +114,31 @@ def _view(value: Value, spec: Spec, skip: int) -> Value:
 
 
 def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
-    """The gradients of a node's operands by a program; None where there is none, or something is not as usual.
+    """The gradients of a node's operands by a program; None where the rule is to run.
 
-    The gradients that came are taken out of `sums`, and the saves are given back unless the graph is retained. For a pass that
-    records nothing and has nothing special around it.
+    The gradients that came are taken out of `sums`, and the saves are given back unless the graph
+    is retained. For a pass that records nothing and has nothing special around it.
     """
     programs = node.grad.programs
     if not programs or node.dropped is not None:
         return None
-    count = len(node.plan.outs)
+    saved = node.saved  # held until the launch is done, whatever another thread's pass gives back
+    several = len(node.plan.outs) > 1
     came: Sequence[Any]
     version = 0
-    saved = (
-        node.saved
-    )  # held here until the launch is done, whatever another thread's backward gives back
     try:
-        if count == 1:
+        if several:
+            keys = [(node, i) for i in range(len(node.plan.outs))]
+            grads = [sums.get(key) for key in keys]
+            found = programs.get(key_of(grads))
+            came = [g for g in grads if g is not None]
+            ins = [g._memory.address + g._offset for g in came]
+        else:
             g = sums.get(node)
             if g is None:
                 return None
             found = programs.get(g._spec)
             came, ins = (g,), [g._memory.address + g._offset]
-        else:
-            grads = [sums.get((node, i)) for i in range(count)]
-            found = programs.get(key_of(grads))
-            came = [g for g in grads if g is not None]
-            ins = [g._memory.address + g._offset for g in came]
         if found is None:
             return None
         for storage in node.outs:
@@ -152,16 +153,19 @@ def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
     if version != node.version:
         return None
     if found.alone:
-        parts: Any = (call.launch_one(found.plan, ins, node.params),)
+        parts: Any = (launch_one(found.plan, ins, node.params),)
+    elif found.as_made:
+        parts = call.launch_at(found.plan, ins, node.params)
     else:
         parts = found.parts(came, ins, node.params)
-    if count == 1:
-        del sums[node]
+    if several:
+        for key in keys:
+            sums.pop(key, None)
     else:
-        for i in range(count):
-            sums.pop((node, i), None)
+        del sums[node]
     if not retain:
-        node.saved, node.outs = None, ()
+        node.saved = None
+        node.outs = ()
     return parts, found.fresh
 
 
@@ -187,7 +191,7 @@ def one_step(
     results: Sequence[int | None],
     params: tuple[Any, ...] | None = None,
 ) -> Program:
-    """A program of one step over all that is given, or of none where the plan is None; results by their slots."""
+    """A program of one step over all that is given, none without a plan; results by slots."""
     outs = () if plan is None else plan.outs
     steps = [] if plan is None else [Step(plan, params, tuple(range(len(given))), outs)]
     specs = (*given, *outs)

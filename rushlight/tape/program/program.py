@@ -1,18 +1,22 @@
 """A sequence of calls over slots, as immutable data.
 
 # Note [Programs]
-1. A Program is in SSA form. Its slots are what it is given, then the results of each step in order; a slot is written once. A
-   step is a plan, its launch parameters (None: those of the program's own call) and the slots it reads.
-2. A `Reference` is bytes of a slot seen by a spec. Every slot has a root: itself, where it was given or launched; a view's root is
-   that of what it shows. Results are references, so a view and a gradient that is passed through cost no step.
-3. View steps stay among the steps: `call` records them and `vjp` differentiates them. `launches` is derived from the steps once and
-   reads roots only.
-4. A block that a launch fills is taken when the launch comes, and given back after its last reader, unless it is a result's.
-   Whoever launches either gives the results' memory (`launch`, as a kernel is called) or gets it (`make`).
-5. A Program depends on specs and static arguments only, never on elements, addresses or gradients. The same program makes the same
-   launches in the same order, so the same bits.
-6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the gradients that came, `vmap` one per
-   batched call. One step over what is given, in order, is that step's plan.
+1. A Program is in SSA form. Its slots are what it is given, then the results of each step in order;
+   a slot is written once. A step is a plan, its launch parameters (None: those of the program's own
+   call) and the slots it reads.
+2. A `Reference` is bytes of a slot seen by a spec. Every slot has a root: itself, where it was
+   given or launched; a view's root is that of what it shows. Results are references, so a view and
+   a gradient that is passed through cost no step.
+3. View steps stay among the steps: `call` records them and `vjp` differentiates them. `launches` is
+   derived from the steps once and reads roots only.
+4. A block that a launch fills is taken when the launch comes, and given back after its last reader,
+   unless it is a result's. Whoever launches either gives the results' memory (`launch`, as a kernel
+   is called) or gets it (`make`).
+5. A Program depends on specs and static arguments only, never on elements, addresses or gradients.
+   The same program makes the same launches in the same order, so the same bits.
+6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the
+   gradients that came, `vmap` one per batched call. One step over what is given, in order, is that
+   step's plan.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from rushlight.tape.record.value import Value
 
 
 class Step(NamedTuple):
-    """One call. `params` are its launch parameters; None stands for those of the program's own call."""
+    """One call. `params` are its launch parameters; None: those of the program's own call."""
 
     plan: Plan
     params: tuple[Any, ...] | None
@@ -44,7 +48,7 @@ class Step(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether it is a view whose place the program's own call says: such a program has no launches."""
+        """Whether it is a view placed by the program's own call: then there are no launches."""
         return self.params is None and bool(self.plan.stride)
 
 
@@ -56,11 +60,11 @@ class Reference(NamedTuple):
     spec: Spec
 
 
-class Block(NamedTuple):
-    """Memory that a launch fills: a result's, or a scratch block's, by number."""
+class Scratch(NamedTuple):
+    """A block for the length of a run: the place of its address, its pool and its room."""
 
-    result: int | None
-    scratch: int | None
+    at: int
+    pool: Pool
     room: int
 
 
@@ -68,23 +72,19 @@ class Rest(NamedTuple):
     """What most launches do not have."""
 
     own: bool  # the parameters of the program's own call follow the numbers
-    blocks: tuple[Block, ...]  # behind the first
-    places: tuple[tuple[int, int], ...]  # of results, then operands: an address, and bytes from it
-    ends: tuple[int, ...]  # scratch blocks that nothing reads after it, behind the first
+    blocks: tuple[tuple[int | None, int], ...]  # behind the first: a result or None, and the room
+    ends: tuple[Scratch, ...]  # behind the first
 
 
 class Launch(NamedTuple):
-    """A step that runs a kernel, over the addresses of results, then of what is given, then of scratch blocks."""
+    """A step that runs a kernel, over addresses: of results, of what is given, of scratch."""
 
     plan: Plan
     numbers: tuple[Any, ...]  # what follows the addresses
-    take: Callable[
-        [list[Any]], tuple[int, ...]
-    ]  # of all addresses, those of its results and operands
-    result: int | None  # the first block that it fills: see `Block`
-    scratch: int | None
-    room: int
-    end: int | None  # a scratch block that nothing reads after it
+    take: Callable[[list[Any]], Sequence[int]]  # of all addresses, those it is called with
+    result: int | None  # the first block that it fills: one of `made`, or None for a scratch block
+    room: int  # of that block
+    end: Scratch | None  # a scratch block that nothing reads after it
     rest: Rest | None
 
 
@@ -153,7 +153,7 @@ class Program:
 
     @property
     def only(self) -> Plan | None:
-        """The plan that the program is: one step over what is given, in order, whose results are the program's."""
+        """The plan that the program is: one step over all that is given, in order."""
         if len(self.steps) != 1:
             return None
         plan, params, sources, outs = self.steps[0]
@@ -164,7 +164,7 @@ class Program:
 
     @property
     def kernel(self) -> Plan | None:
-        """The plan of the one kernel that the program is, over the memory of all that is made and given, in order."""
+        """The plan of the one kernel that runs, over all memory made and given, in order."""
         if len(self.launches) != 1:
             return None
         step = next(self.kernels())
@@ -195,10 +195,10 @@ class Program:
     # ---- as one call ----
 
     def as_plan(self, op: Op, needs: int) -> Plan:
-        """The program as one record, for calls in which the operands in the bit mask need gradients.
+        """The program as one record, for calls whose operands in the bit mask need gradients.
 
-        What the steps' derivatives save is saved by the record: intermediate results too, which are results of the plan
-        behind the program's own, handed to nobody.
+        What the steps' derivatives save is saved by the record: intermediate results too, which are
+        results of the plan behind the program's own, handed to nobody.
         """
         if self.only is not None:
             return self.only
@@ -221,7 +221,7 @@ class Program:
         return plan
 
     def vjp(self, needs: int) -> Grad:
-        """The derivative for the operands in the bit mask, made of the steps' own; every launched save is a result."""
+        """The derivative for the operands in the bit mask; every launched save is a result."""
         grads = self._step_grads(needs)
         roots = self._saved_roots(grads)
         owners = [self.place(r).slot for r in self.results if r is not None]
@@ -253,7 +253,7 @@ class Program:
     # ---- as calls ----
 
     def call(self, values: Sequence[Value], params: tuple[Any, ...] = ()) -> list[Any]:
-        """Every slot that is asked for, each step an ordinary call: recorded, batched, with a recipe in a region."""
+        """The results, each step an ordinary call: recorded, batched, with a recipe in a region."""
         slots: list[Any] = list(values)
         run = call.run
         for plan, numbers, sources, _ in self.steps:
@@ -273,7 +273,7 @@ class Program:
         return self._launches
 
     def launch(self, *addresses: int) -> None:
-        """Fill the memory of `made`, as a kernel does: addresses of results, then of what is given."""
+        """Fill the memory of `made`, called like a kernel: results, then what is given."""
         self._run(list(addresses), None, (), 0)
 
     def make(self, ins: Sequence[int], params: tuple[Any, ...] = (), birth: int = 0) -> list[Any]:
@@ -285,29 +285,28 @@ class Program:
     def _run(
         self, addresses: list[Any], made: list[Any] | None, params: tuple[Any, ...], birth: int
     ) -> None:
-        taken: dict[
-            int, tuple[Pool, int, int]
-        ] = {}  # scratch blocks, by number. See Note [Counting and threads]
+        # No call lies between taking a block and noting it: see Note [Counting and threads].
         try:
-            for plan, numbers, take, result, scratch, room, end, rest in self.launches:
-                if scratch is not None:
-                    address = plan.pool.take(room)
-                    taken[scratch] = plan.pool, address, room
-                    addresses.append(address)
-                elif made is not None and result is not None:
+            for plan, numbers, take, result, room, end, rest in self.launches:
+                if result is None:
+                    addresses.append(plan.pool.take(room))
+                elif made is not None:
                     made[result] = storage = make_storage(plan.pool, room, birth)
                     addresses[result] = storage.address
                 if rest is None:
                     plan.launch(*take(addresses), *numbers)  # type: ignore[misc]
                 else:
-                    _launch_rest(plan, numbers, rest, addresses, made, taken, params, birth)
+                    _launch_rest(plan, numbers, take, rest, addresses, made, params, birth)
                 if end is not None:
-                    pool, address, room = taken[end]
-                    del taken[end]
+                    index, pool, room = end
+                    address = addresses[index]
+                    addresses[index] = None
                     pool.give(address, room)
         except BaseException:
-            for pool, address, room in taken.values():
-                pool.give(address, room)
+            for launch in self.launches:
+                for index, pool, room in _ends(launch):
+                    if index < len(addresses) and addresses[index] is not None:
+                        pool.give(addresses[index], room)
             raise
 
 
@@ -332,8 +331,8 @@ class ProgramOp(Op):
 class Vjp:
     """The rule of a program's derivative: its steps' own rules, from the last to the first.
 
-    It is made of ops, so it can be differentiated again; gradients of saved intermediate results, which the next order asks
-    for, come in as any other result's.
+    It is made of ops, so it can be differentiated again; gradients of saved intermediate results,
+    which the next order asks for, come in as any other result's.
     """
 
     __slots__ = ("grads", "program")
@@ -406,29 +405,34 @@ def _seen(step: Step, roots: Sequence[tuple[int, int]], i: int) -> tuple[int, in
     return root, skip + (plan.skip(step.params or ()) if plan.stride else plan.offsets[i])
 
 
+def _ends(launch: Launch) -> Sequence[Scratch]:
+    first = () if launch.end is None else (launch.end,)
+    return first if launch.rest is None else (*first, *launch.rest.ends)
+
+
 def _launch_rest(
     plan: Plan,
     numbers: tuple[Any, ...],
+    take: Callable[[list[Any]], Sequence[int]],
     rest: Rest,
     addresses: list[Any],
     made: list[Any] | None,
-    taken: dict[int, tuple[Pool, int, int]],
     params: tuple[Any, ...],
     birth: int,
 ) -> None:
-    for result, scratch, room in rest.blocks:
-        if scratch is not None:
-            address = plan.pool.take(room)
-            taken[scratch] = plan.pool, address, room
-            addresses.append(address)
-        elif made is not None and result is not None:
+    for result, room in rest.blocks:
+        if result is None:
+            addresses.append(plan.pool.take(room))
+        elif made is not None:
             made[result] = storage = make_storage(plan.pool, room, birth)
             addresses[result] = storage.address
-    ins = [addresses[i] + skip for i, skip in rest.places]
-    plan.launch(*ins, *numbers, *(params if rest.own else ()))  # type: ignore[misc]
-    for end in rest.ends:
-        pool, address, room = taken[end]
-        del taken[end]
+    if rest.own:
+        plan.launch(*take(addresses), *numbers, *params)  # type: ignore[misc]
+    else:
+        plan.launch(*take(addresses), *numbers)  # type: ignore[misc]
+    for index, pool, room in rest.ends:
+        address = addresses[index]
+        addresses[index] = None
         pool.give(address, room)
 
 
@@ -438,20 +442,18 @@ def _launches(program: Program) -> tuple[Launch, ...]:
     index = {slot: i for i, slot in enumerate(program.made)}
     index.update({i: count + i for i in range(len(program.given))})
     last = _last_readers(program)
-    scratch: dict[int, int] = {}  # by slot: the number of its block
+    scratch: dict[int, Scratch] = {}  # by slot
     found: list[Launch] = []
     for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
         if step.is_view:
             continue
         slots = range(first, first + len(step.outs))
-        blocks = []
+        blocks: list[tuple[int | None, int]] = []
         for slot, room in zip(slots, step.plan.rooms, strict=True):
-            if slot in index:
-                blocks.append(Block(index[slot], None, room))
-            else:
-                blocks.append(Block(None, len(scratch), room))
+            blocks.append((index.get(slot), room))
+            if slot not in index:
                 index[slot] = count + len(program.given) + len(scratch)
-                scratch[slot] = len(scratch)
+                scratch[slot] = Scratch(index[slot], step.plan.pool, room)
         read = [program.roots[source] for source in step.sources]
         places = (
             *[(index[slot], 0) for slot in slots],
@@ -459,14 +461,20 @@ def _launches(program: Program) -> tuple[Launch, ...]:
         )
         ends = [block for slot, block in scratch.items() if last[slot] == number]
         own = step.params is None
-        numbers = (*step.plan.tail, *(step.params or ()))
-        plain = len(places) > 1 and not any(skip for _, skip in places) and not own
-        rest: Rest | None = Rest(own, tuple(blocks[1:]), places, tuple(ends[1:]))
-        if plain and len(blocks) == 1 and len(ends) < 2:
+        rest: Rest | None = Rest(own, tuple(blocks[1:]), tuple(ends[1:]))
+        if not own and len(blocks) == 1 and len(ends) < 2:
             rest = None
-        take: Any = itemgetter(*[i for i, _ in places]) if len(places) > 1 else None
-        found.append(Launch(step.plan, numbers, take, *blocks[0], ends[0] if ends else None, rest))
+        numbers = (*step.plan.tail, *(step.params or ()))
+        end = ends[0] if ends else None
+        found.append(Launch(step.plan, numbers, _taker(places), *blocks[0], end, rest))
     return tuple(found)
+
+
+def _taker(places: Sequence[tuple[int, int]]) -> Callable[[list[Any]], Sequence[int]]:
+    """What takes addresses out of a list, each so many bytes on."""
+    if len(places) > 1 and not any(skip for _, skip in places):
+        return itemgetter(*[i for i, _ in places])
+    return lambda addresses: [addresses[i] + skip for i, skip in places]
 
 
 def _last_readers(program: Program) -> dict[int, int]:

@@ -1,7 +1,8 @@
 """Bounded caches of what specs and static arguments determine: plans, programs, gradients' seeds.
 
-A cache starts over when it is full, so a program that sees ever new shapes does not fill memory. All of them are forgotten when
-the default type changes, which decides what integers become among floats.
+A cache starts over when it is full, so a program that sees ever new shapes does not fill memory.
+All of them are forgotten when the default type changes, which decides what integers become among
+floats.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """The hot path: one call of an op, from handles to handles.
 
 # Note [Hot path]
-1. A plan is found by the identity of the operands' specs; everything that can be known from them is in the plan.
-2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a small op. An elementwise op's
-   function is made of a text (Note [Call template]).
-3. A storage that is dropped, or may be, has address None, which a kernel refuses with TypeError before anything runs; then
-   the storage is made plain, rebuilt if need be, and the kernel called again. So the path has no test for it, and no address
-   that it reads can become another's. A value without a base has offset 0.
-4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves recipes.
-   So it is wherever `state.special` says that something besides the grad mode is set.
+1. A plan is found by the identity of the operands' specs; everything that can be known from them is
+   in the plan.
+2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a
+   small op. An elementwise op's function is made of a text (Note [Call template]).
+3. A storage that is dropped, or may be, has address None, which a kernel refuses with TypeError
+   before anything runs; then the storage is made plain, rebuilt if need be, and the kernel called
+   again. So the path has no test for it, and no address that it reads can become another's. A value
+   without a base has offset 0.
+4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves
+   recipes. So it is wherever `state.special` says that something besides the grad mode is set.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
 
 
 def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
-    """A new storage; the same as Storage(pool, room), written out for speed here and in `template.py`."""
+    """A new storage: Storage(pool, room) written out for speed, as in `template.py`."""
     blocks = pool.free.get(room)
     if blocks is None:
         blocks = pool.blocks(room)
@@ -123,7 +125,8 @@ def detached(value: Value) -> Value:
 def rooted(value: Value) -> Value:
     """A value that is nobody's view may start late in its storage or have gaps: it becomes a view of all it spans.
 
-    So what has no base is contiguous and at offset 0. The hot path counts on it, and so do writes to views.
+    So what has no base is contiguous and at offset 0. The hot path counts on it, and so do writes
+    to views.
     """
     spec = value._spec
     if value._offset or not spec.contiguous:
@@ -186,7 +189,7 @@ def run_view(plan: Plan, x: Value, params: tuple[Any, ...], skip: int, state: An
 
 
 def is_stale(x: Value, base: Value) -> bool:
-    """Whether the base was written to since x was made as a view of it: then x's record is another."""
+    """Whether the base was written to since x was made as a view of it."""
     return history_of(x) != history_of(base)
 
 
@@ -426,7 +429,7 @@ def make_call(
 def launch_again(
     plan: Plan, storage: Storage, inputs: Sequence[Value], params: tuple[Any, ...]
 ) -> None:
-    """After a launch that refused its arguments: an operand has no address, or there is one too many."""
+    """After a launch refused its arguments: one has no address, or there is one too many."""
     if params and len(plan.static) == len(inputs):
         raise TypeError(
             f"{plan.op.name}() takes 1 operand, got one more: {type(params[0]).__name__}"

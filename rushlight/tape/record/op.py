@@ -27,7 +27,8 @@ class Op:
         )
         self.name = name
         self.doc = doc
-        # How many of the first inputs answer for a result that is not finite; None: all. A derivative's: the gradients.
+        # How many of the first inputs answer for a result that is not finite; None: all. A
+        # derivative's: the gradients.
         self.causes: int | None = None
         self.plans = Cache()
         # Plans of op(tensor, number), by the number's type and the tensor's spec.
@@ -72,7 +73,7 @@ class Plan:
         "second",
         "size",  # the one number that follows the addresses, where it is one; else None
         "static",
-        "stride",  # of a moving view: bytes per unit of its launch parameter; else 0. See Note [Moving views]
+        "stride",  # bytes per unit of a moving view's parameter, else 0: Note [Moving views]
         "tail",
     )
 
@@ -120,7 +121,8 @@ class Plan:
         self.room = self.rooms[0]
         self.blocks = self.pool.blocks(self.room)
         self.size = tail[0] if len(tail) == 1 else None
-        # The work of one call in elements touched or multiplied: what a budget weighs against bytes.
+        # The work of one call in elements touched or multiplied: what a budget weighs against
+        # bytes.
         self.cost = cost if cost is not None else float(sum(s.numel for s in (*ins, *outs)))
         if listed and launch is not None and launch is not never:
             Plans.add(self)
@@ -134,7 +136,7 @@ class Plan:
         Plans.add(self)
 
     def skip(self, params: tuple[Any, ...]) -> int:
-        """How many bytes a moving view is on, for the parameters of a call; refused where it reaches beyond its input."""
+        """How many bytes on a moving view begins; refused where it reaches beyond its input."""
         skip: int = params[0] * self.stride
         if not self.bounds[0] <= skip <= self.bounds[1]:
             check_inside(self.op.name, self.ins[0], self.out, skip)
@@ -190,10 +192,11 @@ when_default_changes.append(_forget_call_sites)
 class Grad:
     """The derivative of a plan for the inputs in the bit mask `needs`.
 
-    `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then per output (a `Shadow`
-    where it was not saved) and gives a gradient per input (None where not asked). `programs` keeps what was made of it, by the
-    specs of the gradients that came (Note [Derivatives]); a derivative that no plan keeps has none. `fused(specs)` gives such a
-    program without a trace, or None.
+    `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then
+    per output (a `Shadow` where it was not saved) and gives a gradient per input (None where not
+    asked). `programs` keeps what was made of it, by the specs of the gradients that came (Note
+    [Derivatives]); a derivative that no plan keeps has none. `fused(specs)` gives such a program
+    without a trace, or None.
     """
 
     __slots__ = ("fused", "hands_on", "needs", "programs", "rule", "saves_in", "saves_out")

@@ -1,12 +1,16 @@
 """What a call must know of its surroundings: grad mode, recipe mode, autocast.
 
-The state is one immutable object in a context variable, so it travels to worker threads with their context.
+The state is one immutable object in a context variable, so it travels to worker threads with their
+context.
 
 # Note [Inference tensors]
-1. What is made in inference mode (not a view of something older) is an inference tensor. Its storage says so: versions of such
-   storages are negative, so that nothing else need be kept or looked at.
-2. It is written to in inference mode only, and becomes a leaf that requires gradients in inference mode only.
-3. A record refuses to save it, outside as well: the sum of the saves' versions, which a record keeps, is negative then.
+1. What is made in inference mode (not a view of something older) is an inference tensor. Its
+   storage says so: versions of such storages are negative, so that nothing else need be kept or
+   looked at.
+2. It is written to in inference mode only, and becomes a leaf that requires gradients in inference
+   mode only.
+3. A record refuses to save it, outside as well: the sum of the saves' versions, which a record
+   keeps, is negative then.
 """
 
 from __future__ import annotations

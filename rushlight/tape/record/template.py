@@ -1,13 +1,16 @@
 """The text of the hot path: one call of an elementwise op, made for a number of operands.
 
 # Note [Call template]
-1. `calling(n)` is the source of `op(x0, ..., xn-1)`: the steps of `call.run` and `call.record` written out, because a Python call
-   costs as much as the rest of a small op. It is compiled once for each n, with the names of `call.py` as its globals.
-2. A plan is found by the identity of the operands' specs. Up to two operands are compared with those of the last call first.
-3. A call that the text does not handle (special state, an operand that is a view, one that no plan is known for) goes to
-   `call.run` or to `fallback`, which finds the plan or raises.
-4. With one operand the function also takes a number, a launch parameter of the plan; with two it hands numbers to such functions.
-   `out` is no keyword-only parameter because that costs more than the test for it.
+1. `calling(n)` is the source of `op(x0, ..., xn-1)`: the steps of `call.run` and `call.record`
+   written out, because a Python call costs as much as the rest of a small op. It is compiled once
+   for each n, with the names of `call.py` as its globals.
+2. A plan is found by the identity of the operands' specs. Up to two operands are compared with
+   those of the last call first.
+3. A call that the text does not handle (special state, an operand that is a view, one that no plan
+   is known for) goes to `call.run` or to `fallback`, which finds the plan or raises.
+4. With one operand the function also takes a number, a launch parameter of the plan; with two it
+   hands numbers to such functions. `out` is no keyword-only parameter because that costs more than
+   the test for it.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from types import CodeType
 
 from rushlight.tape.record.place import OURS
 
-# A new storage for the plan's first result: `call.make_storage` written out. See Note [Counting and threads].
+# A new storage for the plan's first result: `call.make_storage` written out. See Note [Counting and
+# threads].
 _TAKE = """\
 storage = new(Storage)
 storage.blocks = blocks = plan.blocks
@@ -139,7 +143,10 @@ def launching() -> CodeType:
 
 @functools.cache
 def calling(arity: int, second: str = "other") -> CodeType:
-    """The code of `bind(plans, fallback, numbers)`, which gives the function of so many operands; `second` names the second."""
+    """The code of `bind(plans, fallback, numbers)`, which gives the function.
+
+    `second` names the second operand.
+    """
     names = ["input", second][:arity] + [f"x{i}" for i in range(2, arity)]
     x, y = (names * 2)[:2]
     operands = ", ".join(names)
@@ -153,7 +160,7 @@ def calling(arity: int, second: str = "other") -> CodeType:
         taken, found = "*operands", _FOUND_MORE.format(operands=operands, specs=specs)
     saved = {
         1: f"({x},) if saves else ()",
-        2: f"() if not saves else ({x}, {y}) if len(saves) == 2 else ({y},) if saves[0] else ({x},)",
+        2: f"() if not saves else ({operands}) if saves == (0, 1) else ({y} if saves[0] else {x},)",
     }
     edges = [f"edge{i} = {name}._node" for i, name in enumerate(names)]
     if arity == 1:

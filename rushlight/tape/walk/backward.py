@@ -1,15 +1,18 @@
 """Reverse mode: from roots to leaves, in Kahn's order, without recursion.
 
 # Note [Backward]
-1. A node runs when all gradients that can reach it have arrived; they are summed in the order of arrival, which is fixed.
-2. A node's derivative gives a gradient per operand, in the operand's shape and type, and says which are buffers that nobody else
-   sees: by a program where there is one (Note [Derivatives]), else by its rule (`differentiated`). Every walk adds them up in
-   `Walk.arrive`.
-3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is copied first.
+1. A node runs when all gradients that can reach it have arrived; they are summed in the order of
+   arrival, which is fixed.
+2. A node's derivative gives a gradient per operand, in the operand's shape and type, and says which
+   are buffers that nobody else sees: by a program where there is one (Note [Derivatives]), else by
+   its rule (`differentiated`). Every walk adds them up in `Walk.arrive`.
+3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is
+   copied first.
 4. Saved values are given back as soon as their node has run, unless the graph is retained.
-5. A pass that fails changes no `.grad`. What is the first gradient of a leaf, or of a value that keeps its own, is there at once,
-   and taken back after an error. What is to be added to a gradient waits for the end of the pass (`Walk.commit`), when nothing
-   is left that can fail; only where a hook is to see the sum is it added at once, and the old bits are copied first.
+5. A pass that fails changes no `.grad`. What is the first gradient of a leaf, or of a value that
+   keeps its own, is there at once, and taken back after an error. What is to be added to a gradient
+   waits for the end of the pass (`Walk.commit`), when nothing is left that can fail; only where a
+   hook is to see the sum is it added at once, and the old bits are copied first.
 """
 
 from __future__ import annotations
@@ -70,9 +73,9 @@ def run_backward(
 ) -> dict[Any, Value]:
     """Send `gradients` from the records `edges` to the leaves' `.grad`.
 
-    `wanted` are keys (`edges.key_of`): only what leads to them runs. With `collect` the result maps each of them to its
-    gradient and `.grad` is not touched; without, the leaves among them get theirs. `make` makes another walk than the
-    sequential one.
+    `wanted` are keys (`edges.key_of`): only what leads to them runs. With `collect` the result maps
+    each of them to its gradient and `.grad` is not touched; without, the leaves among them get
+    theirs. `make` makes another walk than the sequential one.
     """
     watched, owner = Mode.on, asynchronous.Running.owner if Mode.on else None
     if watched and (create_graph or any(asynchronous.is_needed(g._memory.pool) for g in gradients)):
@@ -234,7 +237,13 @@ class Walk:
                     tell_place(error, node)
                     raise
             parts, fresh = self._run_node(node) if made is None else made
-            for edge, part, mine in zip(node.edges, parts, fresh):  # noqa: B905 (where nothing is passed on they are empty)
+            edge = node.edges[0]
+            alone = len(parts) == 1 and edge.__class__ is Node and waiting[edge] == 1
+            if alone and edge not in sums and parts[0] is not None:
+                sums[edge] = parts[0]  # the only gradient that node will get
+                ready.append(edge)
+                continue
+            for edge, part, mine in zip(node.edges, parts, fresh):  # noqa: B905 (they may be empty)
                 if edge is None:
                     continue
                 target = edge.node if edge.__class__ is Output else edge
@@ -258,7 +267,7 @@ class Walk:
 
     @property
     def recalls(self) -> bool:
-        """Whether programs of derivatives may run without a look at the node: nothing is recorded, watched or special."""
+        """Whether programs may run at once: nothing is recorded, checked or special."""
         return not (self.create or Mode.on or STATE.get().special)
 
     def _quick(self) -> set[Any] | None:
@@ -446,7 +455,7 @@ def _writable(grad: Value) -> bool:
 
 
 def differentiated(node: Node, grads: list[Value | None]) -> Parts:
-    """What a node's derivative gives, of which at least one gradient came; a program of it is kept where one can run asynchronous."""
+    """What a node's derivative gives for the gradients that came; its program is kept."""
     grad, params = node.grad, node.params
     outs, saved = saves_of(node)
 
@@ -488,7 +497,7 @@ def differentiated(node: Node, grads: list[Value | None]) -> Parts:
 
 
 def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> list[bool]:
-    """Which gradients are buffers that nobody else sees: not passed through, not a view, not given out twice."""
+    """Which gradients are buffers that nobody else sees: not others', no views, not twice."""
     seen: dict[Storage, int] = {v._memory: 1 for v in others if v is not None}
     for part in parts:
         if part is not None:

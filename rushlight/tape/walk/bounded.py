@@ -1,8 +1,8 @@
 """A backward pass that does not look behind given nodes.
 
-A pass counts everything below its roots before it runs. Where all that is asked for lies above known nodes, as between the
-results and the inputs of one function, what is below them need not be visited: a derivative taken at every step of a long
-computation then costs the same at each.
+A pass counts everything below its roots before it runs. Where all that is asked for lies above
+known nodes, as between the results and the inputs of one function, what is below them need not be
+visited: a derivative taken at every step of a long computation then costs the same at each.
 """
 
 from __future__ import annotations

@@ -1,20 +1,27 @@
 """Backward by several threads, with the bits of the sequential walk.
 
 # Note [Parallel backward]
-1. The sequential walk's order depends on the edges alone. `_schedule` walks them once without running anything, and so
-   gives every gradient its number among those of one sum. A gradient that comes too early waits for those before it: the
-   additions are the sequential ones, in their order, whoever makes them.
-2. A node is ready when the last of its gradients has been added, not when it has come. A derivative that gives no gradient
-   hands on "none" all the same, so every node gets ready once, and the count of nodes that are left ends the walk.
-3. Locks are only ever held by workers, which no signal interrupts. The caller waits at a queue: Ctrl-C reaches it at once, the
-   workers end after the node they are at, and the caller goes on when they have; a second Ctrl-C does not wait for them.
-4. The first error, in the sequential order among those that happened, is raised in the caller as it was raised in the worker.
-5. Each worker runs in a copy of the caller's context: grad mode, autocast and regions are the caller's. Hooks and the
-   backward of user functions run in whichever thread runs their node. In a region, launches are one at a time.
-6. Handing a node to another thread costs more than a small kernel. So a worker keeps what it makes ready, where others can
-   take it, and calls another worker only when it begins a node that is long: a large call, which leaves the interpreter to
-   others, or one with code of the user's. Threads start when they are first called. Whoever made a node ready looks for it
-   again before it rests, so nothing is forgotten. A chain, and a graph without long nodes, is walked by the caller itself.
+1. The sequential walk's order depends on the edges alone. `_schedule` walks them once without
+   running anything, and so gives every gradient its number among those of one sum. A gradient that
+   comes too early waits for those before it: the additions are the sequential ones, in their order,
+   whoever makes them.
+2. A node is ready when the last of its gradients has been added, not when it has come. A derivative
+   that gives no gradient hands on "none" all the same, so every node gets ready once, and the count
+   of nodes that are left ends the walk.
+3. Locks are only ever held by workers, which no signal interrupts. The caller waits at a queue:
+   Ctrl-C reaches it at once, the workers end after the node they are at, and the caller goes on
+   when they have; a second Ctrl-C does not wait for them.
+4. The first error, in the sequential order among those that happened, is raised in the caller as it
+   was raised in the worker.
+5. Each worker runs in a copy of the caller's context: grad mode, autocast and regions are the
+   caller's. Hooks and the backward of user functions run in whichever thread runs their node. In a
+   region, launches are one at a time.
+6. Handing a node to another thread costs more than a small kernel. So a worker keeps what it makes
+   ready, where others can take it, and calls another worker only when it begins a node that is
+   long: a large call, which leaves the interpreter to others, or one with code of the user's.
+   Threads start when they are first called. Whoever made a node ready looks for it again before it
+   rests, so nothing is forgotten. A chain, and a graph without long nodes, is walked by the caller
+   itself.
 """
 
 from __future__ import annotations

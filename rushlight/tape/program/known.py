@@ -1,0 +1,370 @@
+"""Known kinds of calls: their programs, as one plan where they are one. See Note [Memo]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight.core.dtypes import DType
+from rushlight.core.errors import SparseOperandError
+from rushlight.core.shapes import Spec
+from rushlight.tape.program.program import Program, ProgramOp, Step
+from rushlight.tape.program.trace import trace
+from rushlight.tape.record import call
+from rushlight.tape.record.cache import Cache
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.op import Plan
+from rushlight.tape.record.state import STATE, Changed, State
+from rushlight.tape.record.value import Output, Value, history_of
+
+SMALL = 4 << 20  # bytes of all operands and results of the steps, together
+# What static arguments may be; `Tensor` adds its device.
+PLAIN: list[type] = [int, float, bool, str, type(None), DType]
+
+
+# ---- one kind of call ----
+
+
+class Known:
+    """A kind of call: its program, as one plan where it is one, and the views behind it."""
+
+    __slots__ = (
+        "alone",
+        "core",
+        "differentiable",
+        "make",
+        "op",
+        "plan",
+        "plans",
+        "program",
+        "views",
+    )
+
+    def __init__(self, name: str, program: Program, make: Callable[..., Any] | None) -> None:
+        self.program = program
+        self.make = make  # what puts several results together
+        self.core, self.views = _composed(program)
+        self.alone = (
+            self.core is not None
+            and make is None
+            and not self.views
+            and len(self.core.results) == 1
+        )
+        self.plan = (
+            self.core.only if self.alone and self.core is not None else None
+        )  # where one plan does for all operands
+        self.plans: dict[int, Plan] = {}  # by the operands that need gradients
+        if self.core is not None:
+            first = self.core.results[0]
+            self.differentiable = first is not None and bool(first.spec.differentiable)
+            self.op = ProgramOp(name, self.core)
+
+    def run(self, values: Sequence[Value], state: State) -> Any:
+        if self.alone:
+            return self._run_alone(values, state)
+        if self.core is None:
+            results = self.program.call(values)
+        else:
+            results = self._by_core(values, state)
+        return results[0] if self.make is None else self.make(results)
+
+    def _run_alone(self, values: Sequence[Value], state: State) -> Value:
+        """The one result of one plan."""
+        if state.special:
+            return self._core_results(values, state)[0]
+        needs = 0
+        ins: list[int] = []
+        recorded = state.grad and self.differentiable
+        bit = 1
+        try:
+            for value in values:
+                if recorded and (
+                    value._node is not None
+                    or (value._base is not None and edge_of(value) is not None)
+                ):
+                    needs |= bit
+                bit += bit
+                ins.append(value._memory.address + value._offset)  # type: ignore[operator]
+        except TypeError:  # dropped
+            return self._core_results(values, state)[0]
+        plan = self.plan or self.plans.get(needs) or self._plan(needs)
+        if plan.launch is None:
+            return call.run(plan, values)
+        if not needs:
+            return call.launch_one(plan, ins, (), state.birth)
+        if len(plan.outs) == 1:
+            made = call.launch_one(plan, ins, (), 0)
+            made._node = call.record(plan, values, (), (made._memory,))
+            return made
+        storages = [call.make_storage(plan.pool, room) for room in plan.rooms]
+        plan.launch(*[s.address for s in storages], *ins, *plan.tail)
+        node: Any = call.record(plan, values, (), storages)
+        return call.make_value(plan.out, storages[0], 0, Output(node, 0))
+
+    def _plan(self, needs: int) -> Plan:
+        assert self.core is not None
+        plan = self.plans[needs] = self.core.as_plan(self.op, needs)
+        return plan
+
+    def _core_results(self, values: Sequence[Value], state: State) -> Sequence[Value]:
+        plan = self.plan
+        if plan is None:
+            needs = 0
+            if state.grad and self.differentiable:
+                needs = sum(1 << i for i, value in enumerate(values) if edge_of(value) is not None)
+            plan = self.plans.get(needs) or self._plan(needs)
+        made = call.run(plan, values)
+        return made if made.__class__ is tuple else (made,)
+
+    def _by_core(self, values: Sequence[Value], state: State) -> list[Any]:
+        """The program's results by its one plan, and the views behind it."""
+        assert self.core is not None
+        slots: dict[int, Any] = dict(enumerate(values))
+        made = self._core_results(values, state)
+        slots.update(zip([r.slot for r in self.core.results if r is not None], made, strict=False))
+        for first, (plan, params, sources, _) in self.views:
+            shown = call.run(plan, [slots[s] for s in sources], params or ())
+            slots.update(enumerate(shown if shown.__class__ is tuple else (shown,), first))
+        return [None if r is None else slots[r.slot] for r in self.program.results]
+
+
+def _composed(program: Program) -> tuple[Program | None, tuple[tuple[int, Step], ...]]:
+    """The program up to its views at the end, if it may be one record, and those views.
+
+    Each view comes with the slot of its first result. None where the steps stay single calls: see
+    Note [Memo] 4.
+    """
+    if program.only is not None:
+        return program, ()
+    given, steps = program.given, program.steps
+    if len(steps) < 2 or any(spec.hidden for spec in program.specs):
+        return None, ()
+    owned = [spec for i, spec in enumerate(program.specs) if program.roots[i][0] == i]
+    if sum(spec.nbytes for spec in owned) > SMALL:
+        return None, ()
+    end = len(steps)
+    while end and steps[end - 1].is_view:
+        end -= 1
+    # A view at the end that shows a whole result is that result's shape; it is told from others by
+    # what it shows.
+    while end < len(steps) and all(
+        program.shows_whole(program.firsts[end] + j) for j in range(len(steps[end].outs))
+    ):
+        end += 1
+    core, views = steps[:end], steps[end:]
+    made = program.firsts[end] if views else len(program.specs)
+    if len(core) < 2 or all(step.is_view for step in core):
+        return None, ()
+    wanted = [s for step in views for s in step.sources] + [
+        r.slot for r in program.results if r is not None
+    ]
+    shown = sorted({s for s in wanted if len(given) <= s < made})
+    roots = [program.roots[s][0] for s in shown]
+    if not shown or len(set(roots)) < len(roots) or not all(map(program.shows_whole, shown)):
+        return None, ()
+    pools = {id(step.plan.pool) for step in core} | {id(spec.device) for spec in given}
+    flags = [program.specs[s].differentiable for s in shown]
+    if len(pools) > 1 or (any(flags) and not flags[0]):
+        return None, ()
+    if any(flags) and not _all_followed(core, given, shown):
+        return None, ()
+    behind = tuple(zip(program.firsts[end:], views, strict=True))
+    return Program(given, core, [program.whole(s) for s in shown]), behind
+
+
+def _all_followed(steps: Sequence[Step], given: Sequence[Spec], results: Sequence[int]) -> bool:
+    """Whether every operand that can have a gradient gets one from the results.
+
+    One that is seen only through integers has no record.
+    """
+    masks = [1 << i if spec.differentiable else 0 for i, spec in enumerate(given)]
+    every, followed = sum(masks), 0
+    for step in steps:
+        mask = 0
+        for source in step.sources:
+            mask |= masks[source]
+        masks += [mask if spec.differentiable else 0 for spec in step.outs]
+    for result in results:
+        followed |= masks[result]
+    return followed == every
+
+
+# ---- calls ----
+
+
+class Kinds:
+    """The kinds of calls of one function."""
+
+    __slots__ = ("depends", "function", "public", "tables")
+
+    def __init__(self, function: Callable[..., Any], depends: Callable[[], Any] | None) -> None:
+        self.function = function
+        self.public: Any = None  # what is called
+        self.depends = depends  # gives what else than its arguments the result depends on
+        self.tables = Cache(), Cache()  # without and with gradients
+
+    def call(
+        self, args: Sequence[Any], named: dict[str, Any], values: Sequence[Value], key: Any
+    ) -> Any:
+        """A call that is not known, or has something special around it."""
+        state = STATE.get()
+        if not _may_recall(state):
+            return self.function(*args, **named)
+        table = self.tables[state.grad]
+        try:
+            found = table.get(key, table)
+        except TypeError:  # something in it has no hash
+            found = None
+        if found is table:
+            found = None
+            if not state.regional:
+                return self.learn(args, named, values, table, key)
+            if sum(v._spec.nbytes for v in values) <= SMALL:
+                if state.saving is None:
+                    return self.learn(args, named, values, table, key)
+                with Changed(
+                    saving=None, region=None
+                ):  # the user's hooks see only what is recorded
+                    self.learn(args, named, values, table, key)
+                found = table.get(key)
+        if found is None or (state.regional and found.core is None):
+            return self.function(*args, **named)
+        return found.run(values, state)
+
+    def call_any(self, args: Sequence[Any], named: dict[str, Any]) -> Any:
+        """A call whose arguments have no place of their own in the key."""
+        if not _may_recall(STATE.get()):
+            return self.function(*args, **named)
+        values: list[Value] = []
+        try:
+            key = (
+                *[part(a, values) for a in args],
+                *[(name, part(a, values)) for name, a in named.items()],
+            )
+        except (
+            AttributeError,
+            SparseOperandError,
+        ):  # no tensor, or one without a spec: see Note [Sparse operands]
+            return self.function(*args, **named)
+        return self.call(
+            args, named, values, key if self.depends is None else (self.depends(), *key)
+        )
+
+    def learn(
+        self,
+        args: Sequence[Any],
+        named: dict[str, Any],
+        values: Sequence[Value],
+        table: Cache,
+        key: Any,
+    ) -> Any:
+        """Call the function, and keep a program of it where its calls explain its result."""
+        handles: Sequence[Value] = values
+        twins: dict[int, Value] = {}
+        function = self.function
+        if len(values) > 1 and len({id(v) for v in values}) < len(values):
+            if any(
+                v._spec.hidden for v in values
+            ):  # a batch is more than its memory: it has no second handle
+                return function(*args, **named)
+            args, named, handles, twins = _apart(args, named)
+        result, program = trace(lambda: function(*args, **named), handles)
+        count = _count_values(args, named.values())
+        if count is not None and count == len(values):
+            if program is None:
+                table.keep(key, None)
+            else:
+                maker = (
+                    getattr(type(result), "_make", type(result))
+                    if isinstance(result, (tuple, list))
+                    else None
+                )
+                known = table.keep(
+                    key, Known(getattr(function, "__name__", "composed"), program, maker)
+                )
+                made = result if isinstance(result, (tuple, list)) else (result,)
+                if twins or (
+                    len(program.steps) > 1
+                    and known.core is not None
+                    and any(_has_record(v) for v in made)
+                ):
+                    del result, made
+                    return known.run(values, STATE.get())
+        return _without(twins, result) if twins else result
+
+
+def _may_recall(state: State) -> bool:
+    """Whether programs may run: see Note [Memo] 3."""
+    if state.autocast is not None or state.trace is not None or state.dual is not None:
+        return False
+    return not state.batch or (state.region is None and state.saving is None)
+
+
+def _has_record(value: Any) -> bool:
+    return value is not None and not value._spec.hidden and value._node is not None
+
+
+def _apart(
+    args: Sequence[Any], named: dict[str, Any]
+) -> tuple[Any, Any, list[Value], dict[int, Value]]:
+    """The arguments, with a handle of its own for each place of a tensor given twice.
+
+    So the trace tells the places apart. Also all tensors in order, and the given ones by the
+    handles' identities.
+    """
+    seen: set[int] = set()
+    values: list[Value] = []
+    twins: dict[int, Value] = {}
+
+    def apart(a: Any) -> Any:
+        if a.__class__ is list or a.__class__ is tuple:
+            return a.__class__([apart(b) for b in a])
+        if isinstance(a, Value):
+            if id(a) in seen:
+                twin = call.make_value(a._spec, a._memory, a._offset, a._node)
+                twin._base, twin._history = a._base, history_of(a)
+                twins[id(twin)] = a
+                a = twin
+            seen.add(id(a))
+            values.append(a)
+        return a
+
+    return [apart(a) for a in args], {name: apart(a) for name, a in named.items()}, values, twins
+
+
+def _without(twins: dict[int, Value], result: Any) -> Any:
+    """A result with the given tensors in place of their twins."""
+    if isinstance(result, (tuple, list)) and any(id(v) in twins for v in result):
+        maker: Any = getattr(type(result), "_make", type(result))
+        return maker([twins.get(id(v), v) for v in result])
+    return twins.get(id(result), result)
+
+
+def _count_values(*arguments: Any) -> int | None:
+    """How many tensors are among arguments, if all others are plain.
+
+    More than the key has specs of (a tensor for an int) are not kept: the key would hold them.
+    """
+    count = 0
+    for several in arguments:
+        for a in several:
+            if isinstance(a, (list, tuple)):
+                inside = _count_values(a)
+                if inside is None:
+                    return None
+                count += inside
+            elif isinstance(a, Value):
+                count += 1
+            elif a.__class__ not in PLAIN:
+                return None
+    return count
+
+
+def part(a: Any, values: list[Value]) -> Any:
+    """An argument's part of a key; `values` gets the tensors in it."""
+    if isinstance(a, Value):
+        values.append(a)
+        return a._spec
+    if a.__class__ is list or a.__class__ is tuple:
+        return (a.__class__, *[part(b, values) for b in a])
+    return (a.__class__, a if a.__class__ is not float or a else str(a))
