@@ -276,7 +276,7 @@ def _public(module: Any) -> list[str]:
 def _item(path: str, member: Any, doc: str, note: str = "", level: int = 2) -> str:
     name = path.rpartition(".")[2]
     parts = [f"{'#' * level} {name} {{ #{_anchor(path)} }}"]
-    signature = _signature(f"rushlight.{path}", member)
+    signature = _stubbed(path) or _signature(f"rushlight.{path}", member)
     if signature:
         parts.append(f"```py\n{signature}\n```")
     parts.append(_prose(doc))
@@ -290,6 +290,47 @@ def _anchor(path: str) -> str:
     return f"rushlight.{path}"
 
 
+# ---- signatures: those of the stubs, which have types; else those of the functions ----
+
+_STUBS = {"": "__init__", "nn.functional": "nn/functional", "Tensor": "tensor"}
+_TYPES = {"_Operand": "Tensor | complex", "_Number": "float", "_DeviceLike": "device | str | None"}
+
+
+@functools.cache
+def _stubs(space: str) -> dict[str, list[ast.FunctionDef]]:
+    """The functions of a namespace's stub, or the methods of Tensor, each with its overloads."""
+    path = OPS.parent / f"{_STUBS.get(space, space)}.pyi"
+    if not path.exists():
+        return {}
+    body = ast.parse(path.read_text()).body
+    if space == "Tensor":
+        body = next(n for n in body if isinstance(n, ast.ClassDef) and n.name == space).body
+    found: dict[str, list[ast.FunctionDef]] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
+
+
+def _stubbed(path: str) -> str:
+    space, _, name = path.rpartition(".")
+    return "\n".join(_typed(f"rushlight.{path}", node) for node in _stubs(space).get(name, []))
+
+
+def _typed(name: str, node: ast.FunctionDef) -> str:
+    result = "" if node.returns is None else f" -> {_public_type(ast.unparse(node.returns))}"
+    parts = _apart(_public_type(ast.unparse(node.args)))
+    spaced = [re.sub(r"^(\w+: .*?)=", r"\1 = ", part) for part in parts if part != "self"]
+    return _laid_out(name, spaced, result)
+
+
+def _public_type(text: str) -> str:
+    """Stubs import builtin types with an underscore, because the package has their names."""
+    for alias, meaning in _TYPES.items():
+        text = text.replace(alias, meaning)
+    return re.sub(r"\b_(?=[A-Za-z])", "", text)
+
+
 def _signature(name: str, member: Any) -> str:
     try:
         found = inspect.signature(member)
@@ -300,17 +341,21 @@ def _signature(name: str, member: Any) -> str:
         for parameter in found.parameters.values()
         if parameter.name != "self" and not parameter.name.startswith("_")
     ]
-    line = f"{name}{inspect.Signature(kept)}"
+    return _laid_out(name, _apart(str(inspect.Signature(kept))[1:-1]))
+
+
+def _apart(arguments: str) -> list[str]:
+    """The arguments between the commas that are not inside of brackets."""
+    return re.split(r", (?![^(\[{]*[)\]}])", arguments)
+
+
+def _laid_out(name: str, arguments: list[str], result: str = "") -> str:
+    """On one line where there is room, else with one argument a line."""
+    line = f"{name}({', '.join(arguments)}){result}"
     if len(line) <= 88:
         return line
-    body = "".join(f"    {part},\n" for part in _arguments(kept))
-    return f"{name}(\n{body})"
-
-
-def _arguments(kept: list[inspect.Parameter]) -> list[str]:
-    """The parameters as they stand between the brackets, with the bare star where one is needed."""
-    text = str(inspect.Signature(kept))[1:-1]
-    return re.split(r", (?![^(\[{]*[)\]}])", text)
+    body = "".join(f"    {argument},\n" for argument in arguments)
+    return f"{name}(\n{body}){result}"
 
 
 class _Text:
