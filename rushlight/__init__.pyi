@@ -337,7 +337,7 @@ def adaptive_max_pool1d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def add(
-    input: Tensor, other: _Operand, alpha: _complex = 1, *, out: Tensor | None = None
+    input: Tensor, other: _Operand, *, alpha: _complex = 1, out: Tensor | None = None
 ) -> Tensor: ...
 def addbmm(
     input: Tensor,
@@ -623,7 +623,7 @@ def broadcast_shapes(*shapes: Any) -> _Size: ...
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]: ...
 def broadcast_to(input: Tensor, size: Sequence[_int]) -> Tensor: ...
 def bucketize(
-    input: Tensor,
+    input: Tensor | _float,
     boundaries: Tensor,
     *,
     out_int32: _bool = False,
@@ -966,7 +966,9 @@ float16: _dtype
 float32: _dtype
 float64: _dtype
 
-def float_power(input: Tensor, exponent: _Operand, *, out: Tensor | None = None) -> Tensor: ...
+def float_power(
+    input: Tensor | _complex, exponent: Tensor | _complex, *, out: Tensor | None = None
+) -> Tensor: ...
 def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def floor_(input: Tensor) -> Tensor: ...
 def fmax(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
@@ -1206,8 +1208,8 @@ def isclose(
 ) -> Tensor: ...
 def isfinite(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def isin(
-    elements: _Operand,
-    test_elements: _Operand,
+    elements: Tensor | _float,
+    test_elements: Tensor | _float,
     *,
     assume_unique: _bool = False,
     invert: _bool = False,
@@ -2125,10 +2127,10 @@ def stft(
 strided: _layout
 
 def sub(
-    input: Tensor, other: _Operand, alpha: _complex = 1, *, out: Tensor | None = None
+    input: Tensor, other: _Operand, *, alpha: _complex = 1, out: Tensor | None = None
 ) -> Tensor: ...
 def subtract(
-    input: Tensor, other: _Operand, alpha: _complex = 1, *, out: Tensor | None = None
+    input: Tensor, other: _Operand, *, alpha: _complex = 1, out: Tensor | None = None
 ) -> Tensor: ...
 def sum(
     input: Tensor,
@@ -2209,7 +2211,7 @@ def trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: _float | None = None, dim: _int = -1
 ) -> Tensor: ...
 def trapz(
-    y: Any, x: _Operand | None = None, *, dx: _float | None = None, dim: Any = -1
+    y: Tensor, x: Tensor | None = None, *, dx: _float | None = None, dim: _int = -1
 ) -> Tensor: ...
 def triangular_solve(
     input: Tensor,

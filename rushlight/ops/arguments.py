@@ -11,8 +11,8 @@ Takes: a function. Gives: the same function over arguments of the declared kinds
    what was given. What range an argument has is a question for the op itself.
 3. Numbers that may be fractions stay what they are, also as tensors; text or None in their place is refused.
    Tensors and types are not looked at before the call: the op finds out. Where it ends in
-   Python's own AttributeError, KeyError or TypeError, the arguments are compared with the annotations, and the first that does
-   not fit is named.
+   Python's own AttributeError, KeyError or TypeError, or in an op that it calls refusing an operand, the
+   arguments are compared with the annotations, and the first that does not fit is named.
 4. This lies below `memo` (Note [Memo]): a call that is known does not come here. Reading a tensor's element
    is no noted call, so a call with a tensor in an int's place is never learned.
 5. Annotations are read at the first call, which also gives the function code of its own: a test per int, and no packing
@@ -105,7 +105,7 @@ class Kind:
         if number is None:
             wanted = "ints or None" if self.holes else "ints"
             raise ArgumentKindError(
-                f"{op}(): argument {name!r} must be a sequence of {wanted}, but one of them is {_described(given)}"
+                f"{op}(): argument {name!r} must be a sequence of {wanted}, but one of them is {described(given)}"
             )
         return number
 
@@ -125,7 +125,7 @@ class Kind:
 
     def refusal(self, op: str, name: str, given: Any) -> ArgumentKindError:
         return ArgumentKindError(
-            f"{op}(): argument {name!r} must be {self.shown}, got {_described(given)}"
+            f"{op}(): argument {name!r} must be {self.shown}, got {described(given)}"
         )
 
 
@@ -167,7 +167,8 @@ def _shown(hint: Any) -> str:
     return _NAMES.get(hint) or str(getattr(hint, "__name__", hint))
 
 
-def _described(given: Any) -> str:
+def described(given: Any) -> str:
+    """An argument in an error message."""
     if isinstance(given, Value):
         return f"the tensor {given._spec!r}"
     if isinstance(given, (str, bytes, bool, int, float, complex, type(None))):
@@ -224,7 +225,7 @@ class Signature:
 
     def blame(self, error: Exception, given: dict[str, Any]) -> None:
         """Raise for the first argument that is not of its kind, if one is not."""
-        if isinstance(error, RushlightError):
+        if isinstance(error, RushlightError) and not isinstance(error, (DTypeError, KindError)):
             return
         for name, kind in self.kinds.items():
             if name in given and not kind.takes(given[name]):

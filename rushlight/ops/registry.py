@@ -115,13 +115,23 @@ def stores(out: Out) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return mark
 
 
+def _renamed(said: Any, name: str, alias: str) -> Any:
+    """What an error says of an op, of another name of it."""
+    begins = isinstance(said, str) and said.startswith((f"{name}(", f"{name}:"))
+    return alias + said.removeprefix(name) if begins else said
+
+
 def second_name(
     alias: str, function: Callable[..., Any], **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
     """Declare another name of an op; it takes what the op takes, and its facts but for those stated."""
 
     def called(*args: Any, **named: Any) -> Any:
-        return function(*args, **named)
+        try:
+            return function(*args, **named)
+        except TypeError as error:
+            error.args = tuple([_renamed(said, function.__name__, alias) for said in error.args])
+            raise
 
     called.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it shows
     if hasattr(function, "op"):

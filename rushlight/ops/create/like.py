@@ -206,6 +206,7 @@ def empty_like(
     **named: Any,
 ) -> Value:
     """Memory with another tensor's shape, type and device; to be written before it is read."""
+    take("empty_like", named)
     spec, place = input._spec, _place(input, device)
     made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
     return requiring(creation.batch_like(input, made) if spec.hidden else made, requires_grad)
@@ -298,6 +299,7 @@ def scalar_tensor(
     **named: Any,
 ) -> Value:
     """A 0-dim tensor that holds a number, in the default type."""
+    take("scalar_tensor", named)
     return creation.full(
         (),
         number_of(s, "scalar_tensor"),

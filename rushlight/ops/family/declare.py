@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from rushlight.core.dtypes import FLOAT, NUMBER, DType, scalar_dtype
 from rushlight.core.errors import DTypeError, OperandError, SparseOperandError
 from rushlight.core.shapes import wrap_dim
+from rushlight.ops.arguments import described
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.family.saved_names import name_operands
@@ -34,6 +35,17 @@ def type_of_number(op: str, operand: Any) -> DType:
             f"make a tensor of it with rushlight.tensor(...)"
         )
     return scalar_dtype(operand)
+
+
+def refusal(op: str, names: Sequence[str], operands: Sequence[Any]) -> OperandError:
+    """The error for the first operand that is neither a tensor nor a number."""
+    numbers = (bool, int, float, complex, Value)
+    given = zip(names, operands, strict=True)
+    name, operand = next((n, v) for n, v in given if not isinstance(as_operand(v), numbers))
+    return OperandError(
+        f"{op}(): argument {name!r} must be a tensor or a number, got {described(operand)}; "
+        f"make a tensor of it with rushlight.tensor(...)"
+    )
 
 
 def apply(op: Elementwise, *operands: Any) -> Any:
@@ -110,11 +122,16 @@ def elementwise(
         name_operands(name, *operand_names)
     arity = body.__code__.co_argcount
 
+    names = ("input", second)[:arity] if arity < 3 else body.__code__.co_varnames[:arity]
+
     def fallback(*operands: Any) -> Any:
         if len(operands) != arity:
-            raise TypeError(f"{name}() takes {arity} operands, got {len(operands)}")
+            taken = f"takes {arity} operand{'s' * (arity > 1)} ({', '.join(names)})"
+            raise TypeError(f"{name}() {taken}, got {len(operands)}")
         try:
             return apply(op, *operands)
+        except OperandError:
+            raise refusal(name, names, operands) from None
         except SparseOperandError as error:  # See Note [Sparse operands]
             sparse = error.obj
         return sparse.instead(name, operands, {})

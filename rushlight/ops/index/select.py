@@ -402,7 +402,11 @@ def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
 
 @composite("isin", method=False, out="exact", pure=True)
 def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    elements: Value | float,
+    test_elements: Value | float,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
 ) -> Value:
     """Whether each element is among the others: each is compared with each, or, where that is much, looked up in order."""
     known = elements if isinstance(elements, Value) else test_elements

@@ -369,13 +369,14 @@ def ldexp(input: Value, other: Any) -> Value:
 
 
 @composite("float_power", inplace="result", out="exact")
-def float_power(input: Any, exponent: Any) -> Value:
+def float_power(input: Value | complex, exponent: Value | complex) -> Value:
     """input ** exponent in float64, or complex128 where either is complex."""
     both = (input, exponent)
     has_complex = any(
         v._spec.dtype.kind == "c" if isinstance(v, Value) else isinstance(v, complex) for v in both
     )
-    dtype, number = (complex128, complex) if has_complex else (float64, float)
+    number: type[Any] = complex if has_complex else float
+    dtype = complex128 if has_complex else float64
     wide = [e.cast(v, dtype) if isinstance(v, Value) else number(v) for v in both]
     return e.pow(*wide)
 

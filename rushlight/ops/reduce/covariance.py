@@ -13,7 +13,7 @@ from rushlight.ops.linalg.matmul import matmul
 from rushlight.ops.pointwise import arithmetic as e, complex_numbers
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.cumulative import cumsum
-from rushlight.ops.registry import composite, register
+from rushlight.ops.registry import composite, register, second_name
 from rushlight.ops.view import complex_parts as parts, views
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import physical_of
@@ -195,12 +195,7 @@ def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -
 
 
 trapezoid = register("trapezoid", _trapezoid, _trapezoid.__doc__ or "", method=False, pure=True)
-trapz = register(
-    "trapz",
-    lambda y, x=None, *, dx=None, dim=-1: trapezoid(y, x, dx=dx, dim=dim),
-    trapezoid.__doc__ or "",
-    method=False,
-)
+trapz = second_name("trapz", trapezoid, method=False)
 
 
 @composite("cumulative_trapezoid", method=False)

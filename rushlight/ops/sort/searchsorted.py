@@ -121,7 +121,7 @@ def searchsorted(
 
 @composite("bucketize", method=False, out="exact")
 def bucketize(
-    input: Any, boundaries: Value, *, out_int32: bool = False, right: bool = False
+    input: Value | float, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
     """The number of the interval between sorted boundaries in which each element lies."""
     if len(boundaries._spec.shape) != 1:

@@ -16,7 +16,14 @@ _TAKEN = {"layout": None, "pin_memory": False}  # what `**named` of a new tensor
 def public_signature(function: Callable[..., Any]) -> inspect.Signature:
     """What a user may write: no internal parameter, `out` as a keyword, `**named` spelled out."""
     given = inspect.signature(function)
-    parameters = [p for p in given.parameters.values() if not _is_internal(p)]
+    parameters: list[inspect.Parameter] = []
+    by_name = False  # what follows an internal parameter cannot be given by place
+    for p in given.parameters.values():
+        if _is_internal(p):
+            by_name = by_name or p.kind is p.POSITIONAL_OR_KEYWORD
+        else:
+            moved = by_name and p.kind is p.POSITIONAL_OR_KEYWORD
+            parameters.append(p.replace(kind=p.KEYWORD_ONLY) if moved else p)
     if getattr(function, "takes_out", False) and "out" not in given.parameters:
         parameters.append(_keyword("out", None))
     return given.replace(parameters=sorted(_spelled(parameters), key=lambda p: p.kind))
