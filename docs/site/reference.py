@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import rushlight
 from rushlight.ops.registry import REGISTRY, Entry
 
+_SECTION = re.compile(r"^(Args|Returns|Example):\n", re.MULTILINE)
 OPS = Path(rushlight.__file__).parent / "ops"
 
 # Folder of `rushlight/ops` -> title of its page.
@@ -133,7 +135,8 @@ def _family(family: str) -> str:
     parts = [f"# {FAMILIES[family]}"]
     for entry in _entries(family):
         path = _path(entry.name)
-        parts.append(_item(path, _looked_up(path), entry.doc, _forms(entry)))
+        function = _looked_up(path)
+        parts.append(_item(path, function, inspect.getdoc(function) or entry.doc, _forms(entry)))
     if family == "nn":
         for name in sorted(set(rushlight.nn.functional.__all__) - set(REGISTRY)):
             function = getattr(rushlight.nn.functional, name)
@@ -395,9 +398,32 @@ def _first_sentence(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """A docstring as Markdown: examples become blocks, stars and brackets of prose are kept."""
+    """A docstring as Markdown: its arguments become a list, its examples blocks of code."""
+    summary, *rest = _SECTION.split(inspect.cleandoc(text))
+    parts = [_paragraphs(summary.strip())]
+    for title, body in zip(rest[::2], rest[1::2], strict=True):
+        inner = textwrap.dedent(body).strip()
+        if title == "Args":
+            parts.append("\n".join(_argument(item) for item in re.split(r"\n(?! )", inner)))
+        elif title == "Example":
+            parts.append(f"```pycon\n{inner}\n```")
+        else:
+            parts.append(f"**{title}** {_plain(' '.join(inner.split()))}")
+    return "\n\n".join(parts)
+
+
+def _argument(item: str) -> str:
+    """`name (kind): meaning` as an item of a list."""
+    head, _, meaning = item.partition(": ")
+    name, _, kind = head.partition(" ")
+    words = f" {_plain(kind)}" if kind else ""
+    return f"- `{name}`{words}{': ' if meaning else ''}{_plain(' '.join(meaning.split()))}"
+
+
+def _paragraphs(text: str) -> str:
+    """Prose, with the examples among it as blocks."""
     lines, example = [], False
-    for line in inspect.cleandoc(text).splitlines():
+    for line in text.splitlines():
         starts = line.lstrip().startswith(">>> ")
         if starts and not example:
             lines += ["", "```pycon"]
