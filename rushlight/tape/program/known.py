@@ -50,9 +50,9 @@ class Known:
             and not self.views
             and len(self.core.results) == 1
         )
-        self.plan = (
-            self.core.only if self.alone and self.core is not None else None
-        )  # where one plan does for all operands
+        hidden = any(spec.hidden for spec in program.given)  # batched operands have no addresses
+        # The one plan for all operands, where there is one.
+        self.plan = self.core.only if self.alone and self.core is not None and not hidden else None
         self.plans: dict[int, Plan] = {}  # by the operands that need gradients
         if self.core is not None:
             first = self.core.results[0]
