@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from rushlight.ops.arguments import checked
@@ -53,6 +53,7 @@ class Facts(TypedDict, total=False):
     fresh: bool
     special: str
     operator: str
+    keywords: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Entry:
     fresh: bool = False  # a view that is never the argument itself
     special: str = ""  # its names in `rushlight.special`
     operator: str = ""  # `Tensor.__<operator>__` calls it
+    keywords: dict[str, str] = field(default_factory=dict)  # PyTorch's other names of arguments
 
 
 REGISTRY: dict[str, Entry] = {}
@@ -88,6 +90,7 @@ def register(
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     function.stores = facts.get("out", "")  # type: ignore[attr-defined]
+    function.keywords = facts.get("keywords", {})  # type: ignore[attr-defined]
     shown = name.replace("_", ".", 1) if name.startswith(("fft_", "linalg_")) else name
     public = function if hasattr(function, "op") else checked(shown, function)
     REGISTRY[name] = Entry(name, public, doc, **facts)

@@ -400,7 +400,13 @@ def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
 # ---- answers about elements ----
 
 
-@composite("isin", method=False, out="exact", pure=True)
+@composite(
+    "isin",
+    method=False,
+    out="exact",
+    pure=True,
+    keywords={"element": "elements", "test_element": "test_elements"},
+)
 def isin(
     elements: Value | float,
     test_elements: Value | float,

@@ -151,7 +151,7 @@ def cholesky_inverse(input: Value, upper: bool = False) -> Value:
     )
 
 
-@composite("cholesky_solve", out="cast", pure=True)
+@composite("cholesky_solve", out="cast", pure=True, keywords={"input2": "L"})
 def cholesky_solve(B: Value, L: Value, upper: bool = False) -> Value:
     """X of A X = B, from the Cholesky factor of A."""
     check_matrices("cholesky_solve", L, B, square=True)
@@ -298,7 +298,9 @@ def _reflectors(op: str, a: Value, tau: Value) -> Value:
     return e.add(tril(narrow(a, -1, 0, k), -1), eye(m, a, k))
 
 
-@composite("linalg_householder_product", method=False, top=False, out="cast")
+@composite(
+    "linalg_householder_product", method=False, top=False, out="cast", keywords={"input2": "tau"}
+)
 def householder_product(A: Value, tau: Value) -> Value:
     """The first columns of the product of reflectors 1 - tau v v^H, whose vectors are below the diagonal of A."""
     vectors = _reflectors("linalg.householder_product", A, tau)
@@ -311,13 +313,13 @@ def householder_product(A: Value, tau: Value) -> Value:
     return _reflect(vectors, tau, start, False)
 
 
-@composite("orgqr", out="cast")
+@composite("orgqr", out="cast", keywords={"tau": "input2"})
 def orgqr(input: Value, input2: Value) -> Value:
     """The first columns of the product of reflectors: linalg.householder_product."""
     return householder_product(input, input2)
 
 
-@composite("ormqr", out="exact")
+@composite("ormqr", out="exact", keywords={"input2": "tau", "input3": "other"})
 def ormqr(
     input: Value, tau: Value, other: Value, left: bool = True, transpose: bool = False
 ) -> Value:

@@ -454,7 +454,7 @@ _binomial_small = Sampler("binomial", _binomial_few, "Counts of few successes.")
 _binomial_large = Sampler("binomial", _binomial_tries, "Counts of many successes.")
 
 
-@composite("binomial", method=False)
+@composite("binomial", method=False, keywords={"input": "count"})
 @drawing
 def binomial(count: Value, prob: Value, generator: Generator | None = None) -> Value:
     """How many of `count` trials succeed, each with probability `prob`."""

@@ -2,7 +2,8 @@
 
 # Note [Keywords]
 1. An argument has one name in a declaration. PyTorch takes NumPy's `axis` and `keepdims` for `dim` and `keepdim` everywhere,
-   and has a few arguments whose name depends on the overload. `SECOND` lists those names.
+   and has a few arguments whose name depends on the overload. `SECOND` has those of the arguments that many ops share, a
+   declaration states its own (`Entry.keywords`).
 2. What a declaration takes as `*sizes` PyTorch takes as one sequence by name too.
 3. The names are looked at only where a call has keywords at all, and under `memo` only where the call is not known.
 """
@@ -23,17 +24,8 @@ SECOND: dict[str, tuple[str, ...]] = {
     "keepdims": ("keepdim",),
     "axis0": ("dim0",),
     "axis1": ("dim1",),
-    "sections": ("indices_or_sections",),
-    "indices": ("indices_or_sections",),
-    "tensor_indices_or_sections": ("indices_or_sections",),
-    "split_size": ("split_size_or_sections",),
     "train": ("training",),
-    "element": ("elements",),
-    "test_element": ("test_elements",),
-    "input": ("tensor", "B", "A", "x", "count"),  # of two that a function has, the later
-    "input2": ("L", "tau"),
-    "input3": ("other",),
-    "tau": ("input2",),
+    "input": ("tensor", "B", "A", "x"),  # of two that a function has, the later
     "b": ("B",),
     "other": ("B",),
     "shape": ("size",),
@@ -75,6 +67,7 @@ class Names:
             for name in choices
             if name in self.known
         }
+        self.second |= getattr(function, "keywords", {})
 
     def of(
         self, args: tuple[Any, ...], named: dict[str, Any]

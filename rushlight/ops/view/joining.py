@@ -33,7 +33,13 @@ def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
     return given if isinstance(given, int) else tuple(given)
 
 
-@composite("tensor_split", pure=True, fresh=True)
+# PyTorch's names of `indices_or_sections` in its overloads.
+_OVERLOADS = dict.fromkeys(
+    ("sections", "indices", "tensor_indices_or_sections"), "indices_or_sections"
+)
+
+
+@composite("tensor_split", pure=True, fresh=True, keywords=_OVERLOADS)
 def tensor_split(
     input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0
 ) -> tuple[Value, ...]:
@@ -73,9 +79,8 @@ def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
                 )
         return tensor_split(input, indices_or_sections, dim)
 
-    register(
-        name, function, "Equal parts of a dimension, or parts cut at places; views.", fresh=True
-    )
+    doc = "Equal parts of a dimension, or parts cut at places; views."
+    register(name, function, doc, fresh=True, keywords=_OVERLOADS)
 
 
 _split_along("hsplit", 1, lambda rank: 0 if rank == 1 else 1)

@@ -624,7 +624,7 @@ def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
     return tuple(call.call(_split, (x,), (dim, tuple(counts))))
 
 
-@composite("split", pure=True, fresh=True)
+@composite("split", pure=True, fresh=True, keywords={"split_size": "split_size_or_sections"})
 def split(
     tensor: Value, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Value, ...]:
