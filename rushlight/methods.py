@@ -1,7 +1,6 @@
-"""Gives Tensor its methods: ops by their names, their in-place forms, operators, and small
-questions.
+"""Gives Tensor its methods: ops by name, their in-place forms, operators, and small queries.
 
-What an op is, and which forms it has, stands in its declaration in `ops/`.
+An op's declaration in `ops/` states its forms.
 """
 
 from __future__ import annotations

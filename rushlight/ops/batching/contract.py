@@ -1,6 +1,6 @@
-"""Contractions and convolutions: the batch is a batch of matrices, more images or more groups of channels.
+"""Contractions and convolutions: the batch becomes a batch of matrices, more images or more groups.
 
-An operand that every example shares stays one where it can.
+An operand that all examples share is not repeated where possible.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _more_channels(plan: BatchPlan, x: Value) -> Value:
 
 
 def _grouped(plan: BatchPlan, shared: bool) -> tuple[Any, ...]:
-    """The geometry with each example's channels as groups of their own, unless one operand serves them all."""
+    """The geometry with a group per example, unless one operand is shared."""
     static = list(plan.static)
     static[3] *= 1 if shared else numel(plan.sizes)
     return tuple(static)
@@ -90,7 +90,7 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
 
 
 def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
-    """The result for a batch without examples: there are no groups to make of them."""
+    """The result for a batch without examples, which has no groups."""
     return full_spec(Spec.of(like._spec.device, like._spec.dtype, (*plan.sizes, *shape)), 0.0)
 
 

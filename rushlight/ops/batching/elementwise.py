@@ -1,4 +1,4 @@
-"""Maps, rows, scans and sorts: the batch is one more dimension, and axes move up by the number of levels."""
+"""Maps, rows, scans and sorts: the batch is an additional dimension; axes shift by the levels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rushlight.tape.vmap.batched import BatchPlan
 
 
 def map_operands(plan: BatchPlan, inputs: Sequence[Value]) -> list[Value]:
-    """What broadcasts as the examples do. An operand that is not batched does already: the batch's dimensions come first."""
+    """Operands that broadcast as the examples do; the batch's dimensions come first."""
     rank = top_rank(inputs)
     return [lined(plan, v, rank) if v._spec.hidden else v for v in inputs]
 
@@ -36,7 +36,7 @@ def map_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
 
 
 def reads_index(formula: Formula) -> bool:
-    """Whether an element depends on its position, which in a batch is another one."""
+    """Whether an element depends on its position, which differs in a batch."""
     return any(x.op == "index" for x in topological(list(formula.body)))
 
 
@@ -53,7 +53,7 @@ def row_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
     made = call_rows(plan.op, _merging(ready, dim + lead), dim + lead, keepdim)  # type: ignore[arg-type]
     if rank:
         return made
-    # One number counts as a row of one.
+    # A 0-dim operand is a row of one element.
     kinds = [len(v._spec.shape) > lead and not keepdim for v in _several(made)]
     parts = [
         views.reshape(v, plan.sizes) if more else v
@@ -63,7 +63,10 @@ def row_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
 
 
 def _merging(operands: Sequence[Value], dim: int) -> list[Value]:
-    """Operands whose dimensions before the axis are one, and those behind it: a copy where the batch stands before others."""
+    """Operands with the dimensions before the axis merged, and those after it.
+
+    Copied where necessary.
+    """
     shape = broadcast_shapes([v._spec.shape for v in operands], "vmap")
     ready = []
     for v in operands:
@@ -80,7 +83,7 @@ def _several(made: Any) -> tuple[Value, ...]:
 
 
 def classes_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Cross entropy of (rows, classes): all examples' rows are rows."""
+    """Cross entropy of (rows, classes): the rows of all examples are rows."""
     dim, keepdim = plan.static
     assert dim == 1 and all(len(v._spec.shape) == 2 for v in inputs)
     ready = []

@@ -1,4 +1,7 @@
-"""Reading and writing at computed places: the batch is one more dimension around the indexed one, so bounds stay checked."""
+"""Indexed reads and writes: the batch is a dimension around the indexed one.
+
+Bounds stay checked.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def scatter_zero_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[An
 
 
 def rows_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Rows of one table, or each example's rows of its own."""
+    """Rows of one table, or each example's rows of its own table."""
     table, index = inputs
     if not table._spec.hidden:
         return rows(table, lined(plan, index))
@@ -48,7 +51,10 @@ def rows_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...])
 
 
 def _per_element(plan: BatchPlan, index: Value, row: int) -> Value:
-    """(examples, places, row): the place of a row for each of its elements; nothing is copied."""
+    """(examples, positions, row): the index of a row for each of its elements.
+
+    Nothing is copied.
+    """
     line = views.reshape(flat(plan, index), (numel(plan.sizes), index._spec.numel, 1))
     return views.expand(line, (*line._spec.shape[:2], row))
 
@@ -66,7 +72,7 @@ def rows_grad_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, 
 
 
 def search_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Sorted rows (rows, n), or one row for all, and what is sought in them (rows, m)."""
+    """Sorted rows (rows, n), or one row for all, and the searched values (rows, m)."""
     line, wanted = inputs
     many, count = wanted._spec.shape
     sought = views.reshape(flat(plan, wanted), (-1, count))

@@ -1,4 +1,4 @@
-"""Operands brought into line: the batch's dimensions first, outer levels first, size 1 where an operand has none of a level."""
+"""Aligned operands: the batch's dimensions first, size 1 where one is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rushlight.tape.vmap.batched import BatchPlan, BatchSpec, Levels, levels_of,
 
 
 def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Value:
-    """The physical value with one dimension per level of the call, then one example's, at least `rank` of them."""
+    """The physical value with a dimension per level, then one example's, at least `rank`."""
     spec = value._spec
     pad = max(0, rank - len(spec.shape)) if rank is not None else 0
     if not isinstance(spec, BatchSpec):
@@ -29,7 +29,7 @@ def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Val
 
 
 def full(plan: BatchPlan, value: Value, rank: int | None = None) -> Value:
-    """The same, repeated without a copy where it has none of a level."""
+    """The same, expanded without a copy where a level is missing."""
     line = lined(plan, value, rank)
     return views.expand(line, (*plan.sizes, *line._spec.shape[len(plan.sizes) :]))
 
@@ -43,7 +43,7 @@ def flat(plan: BatchPlan, value: Value) -> Value:
 
 
 def unflat(plan: BatchPlan, value: Value) -> Value:
-    """What `flat` made one dimension, as one per level again."""
+    """The inverse of `flat`: one dimension per level."""
     return views.reshape(value, (*plan.sizes, *value._spec.shape[1:]))
 
 
@@ -56,7 +56,7 @@ def top_rank(values: Sequence[Value]) -> int:
 
 
 def spread(value: Value, levels: Levels) -> Value:
-    """The physical value of a value that is to be batched at all these levels."""
+    """The physical value of a value, batched at all these levels."""
     own = value._spec.hidden
     line = tuple([level.size if level.depth in own else 1 for level in levels])
     shape: Shape = value._spec.shape
@@ -65,7 +65,7 @@ def spread(value: Value, levels: Levels) -> Value:
 
 
 class Lanes(NamedTuple):
-    """The part of a `BatchPlan` that says which levels there are."""
+    """The attributes of a `BatchPlan` about its levels."""
 
     hidden: tuple[int, ...]
     sizes: Shape
@@ -76,14 +76,17 @@ def lanes_of(levels: Levels) -> Lanes:
 
 
 def written(op: str, target: Value, others: Sequence[Any]) -> tuple[Value, list[Any]]:
-    """Target and operands of a write in place, physical and in line: the target must have a place for every example."""
+    """Target and operands of an in-place write, physical and aligned.
+
+    The target must have all levels.
+    """
     levels = levels_of(target)
     for other in others:
         if isinstance(other, Value) and any(level not in levels for level in levels_of(other)):
             raise InplaceError(
-                f"{op}: a tensor that vmap maps over ({other._spec!r}) is written in place into {target._spec!r}, which "
-                f"has no place for every example; use the op without the underscore, or make the target from a mapped "
-                f"tensor (zeros_like, new_zeros)"
+                f"{op}: a tensor that vmap maps over ({other._spec!r}) is written in place into "
+                f"{target._spec!r}, which has no place for every example; use the op without the "
+                "underscore, or make the target from a mapped tensor (zeros_like, new_zeros)"
             )
     lanes, rank = lanes_of(levels), len(target._spec.shape)
     ready = [
@@ -93,6 +96,6 @@ def written(op: str, target: Value, others: Sequence[Any]) -> tuple[Value, list[
 
 
 def like(x: Value, made: Value) -> Value:
-    """A value with memory of its own for each example that x has; `made` itself where x is not batched."""
+    """A value with separate memory for each example of x; `made` itself where x is not batched."""
     levels = levels_of(x)
     return wrap(Needed.clone(spread(made, levels)), levels) if levels else made

@@ -1,4 +1,4 @@
-"""Host libraries: matrices and signals have any number of leading dimensions, of which the batch is some more."""
+"""Host libraries: matrices and signals have any leading dimensions; the batch adds some."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def library_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
         return call_library(
             op, (lined(plan, inputs[0]),), tuple(d + len(plan.sizes) for d in dims), *rest
         )
-    # Matrices come as (count, rows, columns): every example's are some more of them.
+    # Matrices are (count, rows, columns): each example adds to the count.
     count = inputs[0]._spec.shape[0]
     made = call_library(op, [_counted(plan, v) for v in inputs], *plan.static)
     parts = made if isinstance(made, tuple) else (made,)
@@ -41,13 +41,14 @@ def move_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...])
 
 
 def attention_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Query, key, value and mask have leading dimensions of their own; the batch comes before them."""
+    """Query, key, value and mask have leading dimensions; the batch comes before them."""
     rank = top_rank(inputs)
     if plan.static[1]:
         raise RushlightError(
-            f"{plan.op.name}: dropout with numbers drawn outside of vmap; draw inside, or differentiate without vmap"
+            f"{plan.op.name}: dropout with numbers drawn outside of vmap; draw inside, or "
+            "differentiate without vmap"
         )
     ready = [full(plan, v, rank) for v in inputs]
-    if len(plan.static) == 3:  # of the derivative: gradient, output and levels lie row by row
+    if len(plan.static) == 3:  # of the derivative: gradient, output and logsumexp are contiguous
         ready = [views.contiguous(v) if i < 3 else v for i, v in enumerate(ready)]
     return call.call(plan.op, ready, plan.static, params)

@@ -1,6 +1,7 @@
-"""Random numbers under `vmap`: others for each example, or the same for all. See `tape.batching.drawn_levels`.
+"""Random numbers under `vmap`: different for each example, or the same for all.
 
-The numbers of a call are those of one call on the whole batch where they differ, those of one example where they do not.
+See `tape.vmap.batched.drawn_levels`. Different numbers are those of one call on the whole batch,
+the same numbers those of one example.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rushlight.tape.vmap.batched import (
 
 
 def drawn_lanes(op: str) -> int:
-    """For how many examples numbers of their own are drawn."""
+    """The number of examples with numbers of their own."""
     return numel([level.size for level in drawn_levels(op)])
 
 
@@ -48,12 +49,12 @@ def draw_batch(op: Op, inputs: Sequence[Value], static: Static, params: tuple[An
 
 
 def _masked(x: Value, mask: Value) -> Value:
-    """x times the mask; 0 where that is 0, whatever x is there."""
+    """x times the mask; 0 where that is 0, for every x."""
     return e.select(e.ne(mask, 0), e.mul(x, mask), 0.0)
 
 
 def dropout_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Numbers that were drawn before for one example's shape, and its derivative: both are x times a mask."""
+    """Dropout, and its derivative, with numbers drawn for one example: x times a mask."""
     if len(inputs) != 1:
         raise RushlightError(
             f"{plan.op.name}: no batching rule for numbers drawn before; take the op out of vmap"
@@ -64,9 +65,10 @@ def dropout_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
 
 
 def draw_operands(op: str, operands: Sequence[Value]) -> tuple[list[Value], Levels, int]:
-    """Physical operands of a sampler, of one rank and batched at all of the levels given, and how many lanes draw the same.
+    """Physical operands of a sampler, of one rank and batched at all levels; number of lanes.
 
-    Their first dimensions are the levels that draw the same numbers, then those that draw their own.
+    Their first dimensions are the levels that draw the same numbers, then those that draw their
+    own.
     """
     drawn = drawn_levels(op)
     joint = _joint(operands, drawn)
@@ -87,7 +89,7 @@ def _joint(operands: Sequence[Value], drawn: Levels) -> Levels:
 
 
 def draw_result(drawn: Value, levels: Levels) -> Value:
-    """What a sampler gave for `draw_operands`, as one example sees it."""
+    """The result of a sampler for `draw_operands`, as one example."""
     joint = tuple(sorted(levels, key=lambda level: level.depth))
     if joint != levels:
         order = [levels.index(level) for level in joint]

@@ -1,4 +1,4 @@
-"""Views of a batch: the same view of every example, the batch's dimensions left as they are."""
+"""Views of a batch: the same view of every example; the batch's dimensions stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ complex_rule.looks = True  # type: ignore[attr-defined]  # at where the memory s
 
 
 def retyped_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Where elements grow, the batch must lie in steps of whole new elements."""
+    """Where elements grow, the batch's strides must be multiples of the new size."""
     old, new = plan.static
     x = lined(plan, inputs[0])
     if new > old and any(st * old % new for st in x._spec.strides[: len(plan.sizes)]):
@@ -44,25 +44,28 @@ def retyped_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
 
 
 def strided_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """By strides: those of the batch are its own. What an example's strides mean is settled, so no copy may change them."""
+    """By strides: those of the batch are its own.
+
+    An example's strides refer to the memory, so no copy is possible.
+    """
     x = lined(plan, inputs[0])
     lead = len(plan.sizes)
     if any(st == 0 and n > 1 for n, st in zip(x._spec.shape[:lead], x._spec.strides, strict=False)):
         spec = inputs[0]._spec
         if spec.strides != contiguous_strides(spec.shape):
             raise RushlightError(
-                f"as_strided: {spec!r} is one tensor for the whole batch and its examples are not contiguous; "
-                f"call .contiguous() on it first"
+                f"as_strided: {spec!r} is one tensor for the whole batch and its examples are not "
+                "contiguous; call .contiguous() on it first"
             )
         x = e.clone(x)
     shape, strides, skip, *old = plan.static
-    if not old and not x._spec.contiguous:  # the tape's own kind is of contiguous values only
+    if not old and not x._spec.contiguous:  # the tape's own `detach` needs contiguous values
         x = views.contiguous(x)
     seen = ((*plan.sizes, *shape), (*x._spec.strides[:lead], *strides), skip)
     return call.call(plan.op, (x,), (*seen, x._spec.strides) if old else seen)
 
 
-# ---- what the derivatives of views and writes to views are made of ----
+# ---- adjoints of views, and writes to views ----
 
 
 def place_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
@@ -97,7 +100,7 @@ def cat_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) 
 
 
 def same_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """Of the last dimensions only, said without the others."""
+    """A view of the last dimensions only, whose arguments do not name the others."""
     return call.call(plan.op, (lined(plan, inputs[0]),), plan.static)
 
 

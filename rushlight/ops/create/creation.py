@@ -44,7 +44,7 @@ from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.state import STATE, is_inference
 from rushlight.tape.record.value import Leaf, Value
 
-chosen_device: list[str] = []  # what `set_default_device` set, if anything
+chosen_device: list[str] = []  # set by `set_default_device`
 
 
 def default_pool() -> Pool:
@@ -52,7 +52,7 @@ def default_pool() -> Pool:
 
 
 def set_default_device(device: Any) -> None:
-    """New tensors are made on `device` from now on; None: as RUSHLIGHT_DEVICE says."""
+    """Set the device of new tensors; None: that of RUSHLIGHT_DEVICE."""
     chosen_device[:] = [] if device is None else [device_name(device)]
 
 
@@ -65,7 +65,8 @@ def device_name(device: Any) -> str:
     return kind
 
 
-# Kinds that PyTorch names and this package has no code for: objects of them can be made, tensors cannot.
+# Kinds of devices that PyTorch names and this package has no code for: objects of them can be made,
+# tensors cannot.
 _OTHER_KINDS = frozenset(
     [
         "hip",
@@ -88,7 +89,7 @@ _checked: set[tuple[str, int | None]] = set()
 
 
 def check_device(kind: str, index: int | None) -> None:
-    """Refuse a kind of device that nobody has, and a number other than 0."""
+    """Refuse an unknown kind of device, and a number other than 0."""
     if (kind, index) in _checked:
         return
     if kind not in _OTHER_KINDS and kind not in names():
@@ -101,7 +102,7 @@ def check_device(kind: str, index: int | None) -> None:
 
 
 def device_kind(name: str) -> Kind | None:
-    """What is known of a device without the hardware; None where the package has no such device."""
+    """The class of a device, without the hardware; None where the package has no such device."""
     try:
         return kind_of(name)
     except DeviceUnavailable:
@@ -113,14 +114,17 @@ def resolve_pool(device: Any) -> Pool:
 
 
 class Constant(Op):
-    """An op without inputs: `static` is the output's spec; `body(params)` the element at `index`."""
+    """An op without inputs: `static` is the output's spec.
+
+    `body(params)` is the element at `index`.
+    """
 
     __slots__ = ("body", "kinds")
 
     def __init__(self, name: str, body: Any, kinds: Sequence[DType | None], doc: str) -> None:
         super().__init__(name, doc)
         self.body = body
-        self.kinds = tuple(kinds)  # types of the params; None: the output's compute type
+        self.kinds = tuple(kinds)  # dtypes of the params; None: the output's compute type
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         (out,) = static
@@ -143,7 +147,10 @@ _arange = Constant("arange", _range_body, (None, None), "start + step * i.")
 
 
 def check_holds(op: str, least: Any, most: Any, dtype: DType) -> None:
-    """Refuse Python numbers that an integer type cannot hold; negative ones count from the end of an unsigned type."""
+    """Refuse Python numbers outside of an integer dtype.
+
+    Negative ones wrap in an unsigned dtype.
+    """
     if dtype.kind not in "iu" or not all(isinstance(n, (int, float)) for n in (least, most)):
         return
     low, high = integer_range(dtype)
@@ -156,7 +163,10 @@ def check_holds(op: str, least: Any, most: Any, dtype: DType) -> None:
 
 
 def full_spec(spec: Spec, value: complex) -> Value:
-    """One value everywhere, row by row in memory whatever strides `spec` has: those may span more than its elements."""
+    """One value everywhere, in contiguous memory for any strides of `spec`.
+
+    Those may span more than its elements.
+    """
     if not spec.contiguous:
         spec = Spec.of(spec.device, spec.dtype, spec.shape)
     if spec.dtype is bool_:
@@ -172,7 +182,7 @@ def full_spec(spec: Spec, value: complex) -> Value:
 
 
 def fill_plan(spec: Spec) -> Plan:
-    """The plan that `full_spec` runs, for a number of the type's own kind."""
+    """The plan of `full_spec`, for a number of the dtype's own kind."""
     return call.plan_for(_full, (), (spec,))
 
 
@@ -180,25 +190,26 @@ def requiring(value: Value, requires_grad: bool) -> Value:
     if requires_grad:
         if not value._spec.differentiable:
             raise DTypeError(
-                f"only floating-point and complex tensors can require gradients, got {value._spec.dtype!r}"
+                "only floating-point and complex tensors can require gradients, got "
+                f"{value._spec.dtype!r}"
             )
         if is_inference(value._memory) and not STATE.get().inference:
             raise RushlightError(
-                f"requires_grad: {value._spec!r} was made in inference_mode() and cannot require gradients outside it; "
-                f".clone() it first"
+                f"requires_grad: {value._spec!r} was made in inference_mode() and cannot require "
+                "gradients outside it; .clone() it first"
             )
         value._node = Leaf(value)
     return value
 
 
 class MemoryFormat:
-    """A name of a memory layout; `order` are the dimensions it is for, outermost first, where that is not row by row."""
+    """A memory format; `order` are its dimensions, outermost first, unless it is contiguous."""
 
     def __init__(self, name: str, order: Shape | None = None) -> None:
         self.name = name
         self.order = order
 
-    __module__ = "rushlight"  # where a pickle finds its instances by name
+    __module__ = "rushlight"  # the module in which a pickle finds its instances
 
     def __reduce__(self) -> str:
         return self.name
@@ -215,7 +226,7 @@ strided = MemoryFormat("strided")
 sparse_coo = MemoryFormat("sparse_coo")
 sparse_csr = MemoryFormat("sparse_csr")
 
-# Arguments about where and how bytes lie that say nothing about values.
+# Arguments about memory that do not change values.
 _TAKEN = ("layout", "pin_memory", "memory_format", "non_blocking", "names")
 
 
@@ -233,7 +244,7 @@ def strides_in(op: str, shape: Shape, memory_format: Any) -> Shape:
 
 
 def take(op: str, named: dict[str, Any]) -> None:
-    """Take the keyword arguments that change no value, refuse all others."""
+    """Accept the keyword arguments that change no value, refuse all others."""
     for name in named:
         if name not in _TAKEN:
             raise TypeError(f"{op}() got an unexpected keyword argument {name!r}")
@@ -242,7 +253,10 @@ def take(op: str, named: dict[str, Any]) -> None:
 
 
 def sizes_of(op: str, size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-    """The sizes given as arguments or as `size=`; other keyword arguments are taken or refused."""
+    """The sizes given as arguments or as `size=`.
+
+    Other keyword arguments are accepted or refused.
+    """
     if "size" in named and not size:
         size = (tuple(named.pop("size")),)
     take(op, named)
@@ -263,8 +277,8 @@ def number_of(value: Any, op: str) -> Any:
         return value
     if edge_of(value) is not None:
         raise DTypeError(
-            f"{op}: a number is needed, got a tensor that requires gradients ({value._spec!r}), and none would come back to it; "
-            f"pass .item() or .detach()"
+            f"{op}: a number is needed, got a tensor that requires gradients ({value._spec!r}), "
+            "and none would come back to it; pass .item() or .detach()"
         )
     return value.item()  # type: ignore[attr-defined]
 
@@ -281,11 +295,12 @@ def shape_of(size: tuple[Any, ...]) -> Shape:
 
 
 def check_room(op: str, pool: Any, dtype: DType, shape: Shape) -> None:
-    """Refuse a result that its device has no room for before anything is computed on the way to it."""
+    """Refuse a result too large for its device before intermediate results are computed."""
     nbytes, most = numel(shape) * dtype.itemsize, pool.device.limits.largest_block
     if nbytes > most:
         raise OutOfMemoryError(
-            f"{op}: a result of shape {list(shape)} takes {nbytes} bytes, and {pool.device.name} has {most} at most"
+            f"{op}: a result of shape {list(shape)} takes {nbytes} bytes, and {pool.device.name} "
+            f"has {most} at most"
         )
 
 
@@ -331,7 +346,7 @@ def full(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """One value everywhere; its type is that of the value."""
+    """One value everywhere; its dtype is that of the value."""
     take("full", named)
     fill_value = number_of(fill_value, "full")
     if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
@@ -348,7 +363,7 @@ def empty(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Memory with whatever is in it; to be written before it is read."""
+    """Uninitialised memory."""
     shape = shape_of(sizes_of("empty", size, named))
     strides = strides_in("empty", shape, named.get("memory_format"))
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape, strides)
@@ -376,9 +391,8 @@ def like(
     )
     spec = made._spec
     strides = strides_in("like", spec.shape, memory_format)
-    if (
-        strides != spec.strides and not x._spec.hidden
-    ):  # the elements are equal, so any order of them will do
+    # The elements are equal, so their order does not matter.
+    if strides != spec.strides and not x._spec.hidden:
         made = call.rooted(
             call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made._memory)
         )
@@ -394,7 +408,7 @@ def zeros_like(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Zeros with another tensor's shape, type and device."""
+    """Zeros with another tensor's shape, dtype and device."""
     take("zeros_like", named)
     return like(input, 0, dtype, device, requires_grad, named.get("memory_format"))
 
@@ -408,13 +422,13 @@ def ones_like(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Ones with another tensor's shape, type and device."""
+    """Ones with another tensor's shape, dtype and device."""
     take("ones_like", named)
     return like(input, 1, dtype, device, requires_grad, named.get("memory_format"))
 
 
 def _end_of(given: Any) -> Any:
-    """A number that a range starts or ends with, or counts by."""
+    """A start, end or step of a range, as a number."""
     number = number_of(given, "arange")
     if not isinstance(number, (int, float, complex)):
         number = operator.index(number) if hasattr(number, "__index__") else float(number)

@@ -24,14 +24,14 @@ def kaiser_window(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """i0(beta sqrt(1 - r^2)) / i0(beta), r from -1 to 1 over the window: i0 is the modified Bessel function."""
+    """i0(beta sqrt(1 - r^2)) / i0(beta), r from -1 to 1, i0 a modified Bessel function."""
     creation.take("kaiser_window", named)
     if not isinstance(beta, (int, float)):
         raise RushlightError(f"kaiser_window: beta must be a number, got {type(beta).__name__}")
 
     def shape_at(x: Value) -> Value:
-        # i0 overflows where the quotient is far from it, so its exponential part is taken out of both; the difference of
-        # the exponents, beta (root - 1), is written without a subtraction of near numbers.
+        # i0 overflows before the quotient does, so its exponential factor is removed from both; the
+        # difference of the exponents, beta (root - 1), is computed without cancellation.
         size = abs(float(beta))
         level = creation.full((), size, dtype=x._spec.dtype, device=device)
         root = e.sqrt(e.mul(e.mul(x, e.sub(1, x)), 4))

@@ -1,4 +1,4 @@
-"""From a kernel to a callable, once per device."""
+"""Kernels built to launches, once per device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTED: ContextVar[list[Kernel] | None] = ContextVar("rushlight_noted_builds", d
 
 @contextmanager
 def noted_builds() -> Iterator[list[Kernel]]:
-    """The kernels that are asked for inside, whether or not they were built before."""
+    """The kernels requested inside, built before or not."""
     found: list[Kernel] = []
     before = _NOTED.set(found)
     try:

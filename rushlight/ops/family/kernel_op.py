@@ -13,11 +13,12 @@ Vjp = Callable[..., Any]
 
 
 class KernelOp(Op):
-    """`plan(op, ins, static)` builds it; `vjps` has a rule per input (None: no gradient goes there).
+    """`plan(op, ins, static)` builds it; `vjps` has a rule per input (None: no gradient).
 
-    A rule is called as `vjp(g, out, *inputs, *static)` and `saves` names, per input, what it reads: positions of
-    inputs, or "out". What is not saved is a shadow: its shape is known, its elements are not.
-    `batching` names its batching rule, `operand_names` and `result_names` what its record shows.
+    A rule is called as `vjp(g, out, *inputs, *static)` and `saves` names, per input, the values it
+    reads: positions of inputs, or "out". A value that is not saved is a shadow: its shape is known,
+    its elements are not. `batching` names its batching rule, `operand_names` and `result_names` the
+    names that its record shows.
     """
 
     __slots__ = ("batching", "planner", "saves", "vjps")

@@ -1,7 +1,7 @@
 """Ops that a host library computes (`devices/shared/library`): factorisations, transforms.
 
-An op says which function of which library, what comes out of given inputs, and its derivative in other ops. Inputs are
-made contiguous; every device takes them.
+An op names the library's function, the shapes and dtypes of its results, and its derivative in
+other ops. Inputs are made contiguous; every device takes them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Results = Sequence[tuple[DType, Shape]]
 
 
 class LibraryOp(Op):
-    """`results(ins, *static)` gives type and shape per output; `static` are also the function's options.
+    """`results(ins, *static)` gives dtype and shape per output.
 
-    `vjp(needs, grads, ins, outs, *static)` gives a gradient per input: `needs` is a bit mask of the inputs asked for,
-    `grads` has None for an output nobody used, and of `ins` and `outs` those in `saves` can be read.
+    `static` are also the function's options. `vjp(needs, grads, ins, outs, *static)` gives a
+    gradient per input: `needs` is a bit mask of the needed inputs, `grads` has None for an unused
+    output, and of `ins` and `outs` those in `saves` can be read.
     """
 
     __slots__ = ("function", "library", "results", "saves", "vjp")
@@ -86,5 +87,5 @@ class LibraryOp(Op):
 
 
 def call_library(op: LibraryOp, inputs: Sequence[Value], *static: Any) -> Any:
-    """Run the op on inputs of any layout; one value, or a tuple where it has several results."""
+    """Run the op on inputs of any layout; one value, or a tuple of several results."""
     return call.call(op, [x if x._spec.contiguous else Needed.clone(x) for x in inputs], static)

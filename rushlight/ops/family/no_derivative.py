@@ -1,7 +1,8 @@
-"""Results of composed ops that have no derivative, or one that is zero: recorded all the same.
+"""Results of composite ops with no derivative, or a zero one: recorded all the same.
 
-A composite that reads its operands' elements, or draws numbers, computes with detached operands. What it gives must still say
-that it depends on them: then a gradient that reaches it raises, or is zeros, and is never lost in silence.
+A composite that reads its operands' elements, or draws numbers, computes with detached operands.
+Its result must still depend on them: then a gradient that reaches it raises, or is zeros, and is
+never lost silently.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from rushlight.tape.record.value import Value
 
 
 class Recorded(Op):
-    """The first input seen again, as a function of the others. `flat`: constant almost everywhere, its derivative is zero."""
+    """The first input, as a function of the others.
+
+    `flat`: piecewise constant, the derivative is zero.
+    """
 
     __slots__ = ("flat",)
 

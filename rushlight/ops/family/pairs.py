@@ -1,13 +1,16 @@
-"""Kernels on complex elements, made of kernels on their parts.
+"""Kernels on complex elements, made of kernels on real and imaginary parts.
 
 # Note [Complex kernels]
-1. A complex element lies in memory as its real part and then its imaginary part. No device and no emitter knows more of it:
-   a kernel that names a complex type is built as one or more on the parts, which are real operands of the same
-   memory with doubled strides, the imaginary one half an element further on.
-2. The launch takes the same numbers as the complex kernel would (Note [Kernel arguments]); a complex parameter is one number.
-3. An elementwise formula that treats both parts alike runs over twice as many real elements.
-4. A product of complex matrices is one of real ones: a's rows as they lie, (re, im, re, im ...), times b with each
-   element b as the block ((re, im), (-im, re)).
+1. A complex element in memory is its real part and then its imaginary part. No device and no
+   emitter knows more of it: a kernel with a complex type is built as one or more on the real and
+   imaginary parts, which are real operands of the same memory with doubled strides, the imaginary
+   one half an element further on.
+2. The launch takes the same numbers as the complex kernel would (Note [Kernel arguments]); a
+   complex parameter is one number.
+3. An elementwise formula that treats the real and imaginary parts alike runs over twice as many
+   real elements.
+4. A product of complex matrices is one of real ones: a's rows in memory order, (re, im, re, im
+   ...), times b with each element b as the block ((re, im), (-im, re)).
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ Build = Callable[[Any, Kernel], Callable[..., None]]
 
 
 def is_complex(kernel: Kernel) -> bool:
-    """Whether a kernel names a complex type anywhere; a library's function takes them as they are."""
+    """Whether a kernel names a complex type; a library's function takes complex elements itself."""
     if isinstance(kernel, Library):
         return False
     for field in fields(kernel):
@@ -67,12 +70,12 @@ def build(pool: Any, kernel: Kernel, built: Build) -> Callable[..., None]:
 
 
 def _parts(types: Sequence[DType]) -> tuple[DType, ...]:
-    """The types of the operands' parts, in order."""
+    """The types of the operands' real and imaginary parts, in order."""
     return tuple(real_type(d) for d in types for _ in range(2 if d.kind == "c" else 1))
 
 
 def _leaves(make: Callable[[int, DType], Expr], types: Sequence[DType]) -> dict[Expr, Any]:
-    """What arguments or parameters become: one number each, or two where they are complex."""
+    """Arguments or parameters as numbers: one each, or two where they are complex."""
     leaves: dict[Expr, Any] = {}
     at = 0
     for i, dtype in enumerate(types):
@@ -98,7 +101,7 @@ def _numbers(values: Sequence[Any], types: Sequence[DType]) -> list[Any]:
 
 
 def _halves(types: Sequence[DType]) -> list[int]:
-    """Per operand the bytes from the real to the imaginary part; 0 where there is none."""
+    """Per operand the bytes from the real to the imaginary part; 0 for a real one."""
     return [d.itemsize // 2 if d.kind == "c" else 0 for d in types]
 
 
@@ -112,7 +115,7 @@ def _addresses(given: Sequence[int], halves: Sequence[int]) -> list[int]:
 
 
 def _strides(given: Sequence[int], each: int, halves: Sequence[int]) -> list[int]:
-    """Strides in parts, operand by operand, those of a complex one twice."""
+    """Strides in real elements, operand by operand, those of a complex one twice."""
     out: list[int] = []
     for i, half in enumerate(halves):
         steps = given[i * each : (i + 1) * each]
@@ -164,7 +167,7 @@ def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
 
 
 def _alike(kernel: Map, leaves: dict[Expr, Any], bodies: Sequence[Any]) -> Map | None:
-    """The flat real kernel that does to each part what `kernel` does to both, if there is one."""
+    """The flat real kernel that treats real and imaginary parts alike, or None."""
     types = (*kernel.outputs, *kernel.inputs)
     if (
         kernel.rank
@@ -242,7 +245,10 @@ def _rowwise(pool: Any, kernel: Rowwise, built: Build) -> Callable[..., None]:
 
 
 def _scan(pool: Any, kernel: Scan, built: Build) -> Callable[..., None]:
-    """A running sum is two; other folds of complex numbers are not loops over their parts."""
+    """A running sum is two.
+
+    Other folds of complex numbers do not separate into real and imaginary parts.
+    """
     leaves = _leaves(arg, kernel.inputs)
     state = row(0, kernel.body.dtype)
     part = real_type(kernel.body.dtype)
@@ -264,7 +270,7 @@ def _scan(pool: Any, kernel: Scan, built: Build) -> Callable[..., None]:
 def _each_part(
     run: Callable[..., None], operands: Sequence[int], count: int, sizes: int, half: int
 ) -> Callable[..., None]:
-    """Run for both parts of the named operands: at once where they lie along `inner`, the third size, else in turn."""
+    """Run for both parts of the named operands: at once along the third size, else in turn."""
     places = set(operands)
 
     def launch(*given: int) -> None:
@@ -275,9 +281,14 @@ def _each_part(
             steps[k] == (1 if k // 3 in places else 0) for k in range(2, len(steps), 3)
         ):
             dense = [
-                st for k in range(0, len(steps), 3)
-                for st in ((2 * steps[k], 2 * steps[k + 1], 1) if k // 3 in places else (*steps[k : k + 2], 0))
-            ]  # fmt: skip
+                st
+                for k in range(0, len(steps), 3)
+                for st in (
+                    (2 * steps[k], 2 * steps[k + 1], 1)
+                    if k // 3 in places
+                    else (*steps[k : k + 2], 0)
+                )
+            ]
             run(*given[: count + 2], 2 * inner, *given[count + 3 : at], *dense)
             return
         strides = [2 * st if k // 3 in places else st for k, st in enumerate(steps)]
@@ -294,10 +305,11 @@ def _each_part(
 def _indexed(pool: Any, kernel: Gather | Scatter, built: Build) -> Callable[..., None]:
     if isinstance(kernel, Scatter) and kernel.kind not in ("add", "set"):
         raise DTypeError(
-            f"scatter: no {kernel.kind} of complex numbers; scatter with sum, or without a reduction"
+            f"scatter: no {kernel.kind} of complex numbers; scatter with sum, or without a "
+            "reduction"
         )
     run = built(pool, replace(kernel, dtype=real_type(kernel.dtype)))
-    # Addresses are out, source, index, status; the strides those of the first three.
+    # Addresses are out, source, index, status; the strides are those of the first three.
     return _each_part(run, (0, 1), 4, 4, kernel.dtype.itemsize // 2)
 
 
@@ -328,7 +340,7 @@ def _contract(pool: Any, kernel: Contract, built: Build) -> Callable[..., None]:
         out_steps, a_steps, b_steps = (numbers[5 + 4 * i : 9 + 4 * i] for i in range(3))
         if not x * y * m * n:
             return
-        # A batch that one matrix serves has it once.
+        # A matrix that serves a whole batch is converted once.
         ax, ay = (c if st else 1 for c, st in zip((x, y), a_steps[:2], strict=True))
         bx, by = (c if st else 1 for c, st in zip((x, y), b_steps[:2], strict=True))
         a_room, b_room = (

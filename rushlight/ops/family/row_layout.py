@@ -1,4 +1,4 @@
-"""How a block (outer, axis, inner) lies in memory: along which dimension the vectors go, and what is copied first."""
+"""The layout of a block (outer, axis, inner): its vectors, and the inputs to copy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from rushlight.ops.family.build import step_of
 
 Strides = tuple[int, int, int]
 UNIT = (0, 1)
-SCATTERED = 1 << 12  # elements from which on a copy takes less time than reading numbers one by one
+SCATTERED = 1 << 12  # elements above which a copy takes less time than scalar reads
 
 
 def axis_strides(spec: Spec, shape: Shape, dim: int) -> Strides | None:
-    """The (outer, axis, inner) strides of an operand broadcast to `shape`, or None where dimensions do not merge."""
+    """The (outer, axis, inner) strides of an operand broadcast to `shape`.
+
+    None if dimensions do not merge.
+    """
     full = broadcast_strides(spec.shape, spec.strides, shape)
     sides = []
     for part in (slice(0, dim), slice(dim + 1, None)):
@@ -34,8 +37,11 @@ def result_strides(out: Spec, kind: str, shape: Shape, dim: int) -> Strides:
 def scattered(
     kinds: tuple[str, ...], ins: Sequence[Spec], shape: Shape, dim: int
 ) -> dict[int, Shape]:
-    """The inputs to be copied, and in which shape: those whose dimensions do not merge around the axis as they will be seen,
-    large ones that no vector could read as they are."""
+    """The inputs to copy, and their shapes.
+
+    They are those whose dimensions do not merge around the axis, and large ones that vectors cannot
+    read.
+    """
     strides = [axis_strides(spec, shape, dim) for spec in ins]
     apart = {i: shape for i, st in enumerate(strides) if st is None}
     if numel(shape) < SCATTERED:
@@ -54,7 +60,7 @@ def scattered(
 
 
 def _across_rows(outer: int, strides: Sequence[Strides]) -> bool:
-    """Whether neighbouring rows lie side by side everywhere, as in the transpose of a matrix: they are columns in fact."""
+    """Whether neighbouring rows are adjacent, as in a transposed matrix: they are columns."""
     return (
         outer > 1
         and all(st[0] in UNIT for st in strides)
@@ -65,7 +71,7 @@ def _across_rows(outer: int, strides: Sequence[Strides]) -> bool:
 def row_layout(
     block: tuple[int, int, int], strides: Sequence[Strides]
 ) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
-    """The dimension of the vectors, each operand's step along it, and the numbers that a launch takes."""
+    """The dimension of the vectors, each operand's step along it, and the numbers of a launch."""
     outer, axis, inner = block
     if inner == 1 and _across_rows(outer, strides):
         outer, inner = 1, outer

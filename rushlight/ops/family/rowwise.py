@@ -1,11 +1,14 @@
 """Ops along one axis: reductions, softmax, norms, losses.
 
 # Note [Rowwise formulas]
-1. A body is a Python function of a `Rows` builder and the inputs' elements. `r.sum(e)`, `r.max(e)` ... are passes along the
-   axis; what is returned is stored for each element ("element") or once per row ("row"), as `kinds` declares.
-2. Inputs are broadcast to the full shape; those in `rows` are one per row and have size 1 along the axis.
-3. The derivative is derived from the passes (`derive_rows`), or declared in the same language. Either way it is a rowwise op,
-   so the next order follows. `constant=True` on a pass says that its derivative cancels (the max in softmax).
+1. A body is a Python function of a `Rows` builder and the inputs' elements. `r.sum(e)`, `r.max(e)`
+   ... are passes along the axis; returned values are stored for each element ("element") or once
+   per row ("row"), as `kinds` declares.
+2. Inputs are broadcast to the full shape; those in `rows` are one per row and have size 1 along the
+   axis.
+3. The derivative is derived from the passes (`derive_rows`), or declared in the same language.
+   Either way it is a rowwise op, so the next order follows. `constant=True` on a pass states that
+   its derivative cancels (the max in softmax).
 """
 
 from __future__ import annotations
@@ -30,33 +33,35 @@ from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices, check_dtypes
 from rushlight.tape.record.value import Value
 
-# A reduction of everything in one row is cut into rows of this length, so that it has work for many threads. The cut
-# depends on nothing but the length, so the order of the sum is fixed.
+# A reduction of one long row is split into rows of this length, to occupy many threads. The split
+# depends on the length only, so the order of the sum is fixed.
 CHUNK = 1 << 14
 
-# As a result's type: the type the first input is computed in (statistics of halves are kept in float32).
+# As a result's dtype: the compute type of the first input (statistics of halves are kept in
+# float32).
 COMPUTE = DType("compute", "f", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class RowFormula:
-    """Passes and stores over args; `moving[i]` tells whether input i moves along the axis."""
+    """Passes and stores over args; `moving[i]` tells whether input i varies along the axis."""
 
     inputs: tuple[DType, ...]
     moving: tuple[bool, ...]
     outputs: tuple[DType, ...]
     kinds: tuple[str, ...]
     passes: tuple[Reduce, ...]
-    constant: tuple[bool, ...]  # per pass: leave it out of the derivative
+    constant: tuple[bool, ...]  # per pass: omit it from the derivative
     stores: tuple[Expr, ...]
 
 
-# A derivative's formula, the inputs it gives gradients of, the inputs and outputs it saves, the outputs whose gradients it reads.
+# A derivative's formula, the inputs it has gradients of, the inputs and outputs it saves, the
+# outputs whose gradients it reads.
 Derivative = tuple[RowFormula, list[int], tuple[int, ...], tuple[int, ...], list[int]]
 
 
 class Rows:
-    """What a rowwise body is written with."""
+    """The builder in which rowwise bodies are written."""
 
     def __init__(self) -> None:
         self.passes: list[Reduce] = []
@@ -95,7 +100,7 @@ class RowOp(Op):
     batching = "elementwise.row"
 
     def is_row(self, place: int) -> bool:
-        """Whether input `place` is one per row by declaration."""
+        """Whether input `place` is declared as one per row."""
         raise AssertionError(self.name)
 
     def formula(self, ins: Sequence[Spec], moving: tuple[bool, ...]) -> RowFormula:
@@ -178,7 +183,7 @@ def row_kernel(
 
 
 def _is_long_reduction(formula: RowFormula, block: tuple[int, int, int]) -> bool:
-    """One row, one pass, nothing stored per element: it can be summed in parts."""
+    """One row, one pass, no result per element: it can be reduced in chunks."""
     if (
         block[0] * block[2] != 1
         or block[1] < 2 * CHUNK
@@ -250,9 +255,10 @@ def _long_launch(
 
 
 class DeclaredRow(RowOp):
-    """A rowwise op with a body and, where numerics or speed ask for it, a declared derivative.
+    """A rowwise op with a body and, where numerics or speed need it, a declared derivative.
 
-    `vjp` is a body of its own; `rule(g, x, dim, keepdim)` is made of ops and knows x by shape only (linear ops).
+    `vjp` is a body of its own; `rule(g, x, dim, keepdim)` is made of ops and reads x's shape only
+    (linear ops).
     """
 
     __slots__ = ("accepts", "body", "kinds", "results", "rows", "rule", "vjp")
@@ -386,7 +392,7 @@ def _adjoint(
     element: Sequence[bool],
     leaf: Expr,
 ) -> Expr | None:
-    """The gradient of a value that is one per row: summed along the axis where it is used per element."""
+    """The gradient of a row value: summed along the axis where it is used per element."""
     total: Expr | None = None
     moving = [(b, g) for b, g, e in zip(bodies, seeds, element, strict=True) if e]
     still = [(b, g) for b, g, e in zip(bodies, seeds, element, strict=True) if not e]
@@ -401,7 +407,7 @@ def _adjoint(
 
 
 def _weight(builder: Rows, step: Reduce, result: Expr, adjoint: Expr, name: str) -> Expr:
-    """How much of a pass's adjoint each element gets: ties of max and min share it."""
+    """Each element's share of a pass's adjoint: ties of max and min share it."""
     if step.kind == "sum":
         return adjoint
     if step.kind in ("max", "min"):
@@ -481,9 +487,8 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
     formula = op.formula(plan.ins, op.moving(plan.ins, dim))
     n = len(plan.ins)
     squeezed = {j for j, k in enumerate(formula.kinds) if k == "row" and not plan.static[1]}
-    ways: dict[
-        tuple[int, ...], tuple[RowGrad, Derivative]
-    ] = {}  # by the outputs that no gradient came for
+    # By the outputs without a gradient.
+    ways: dict[tuple[int, ...], tuple[RowGrad, Derivative]] = {}
 
     full = broadcast_shapes([spec.shape for spec in plan.ins], op.name)
     around = [
@@ -500,7 +505,7 @@ def make_row_grad(op: RowOp, plan: Plan, needs: int) -> Grad:
                 plan.ins[i].shape for i in saves_in
             ]
             if absent and (not read or broadcast_shapes(read, op.name) != full):
-                found = way(())  # what is left does not tell the shape: zeros are filled in
+                found = way(())  # the remaining inputs do not determine the shape: zeros are passed
             else:
                 found = RowGrad(f"{op.name}_grad", derivative[0], len(used_gs)), derivative
             ways[absent] = found
@@ -540,7 +545,7 @@ def _with_axis(value: Value, dim: int) -> Value:
 
 
 def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> Any:
-    """Call a rowwise op, copying inputs that lie in the way (`row_layout.scattered`)."""
+    """Call a rowwise op, copying inputs of unsuitable layout (`row_layout.scattered`)."""
     known = op.plans.get(((dim, keepdim), *[v._spec for v in inputs]))
     if known is not None:
         return call.run(known, inputs)

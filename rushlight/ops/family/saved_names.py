@@ -1,7 +1,8 @@
-"""The names by which `grad_fn` shows what a call saved: PyTorch's for the operands. See Note [Shown saves].
+"""The names by which `grad_fn` shows what a call saved: PyTorch's for the operands.
 
-A kernel's declaration states those that differ from `self`, `other` and `result`. They go by the op's
-name: a record that stands for a whole composite shows its kernel's names.
+See Note [Shown saves]. A kernel's declaration states those that differ from `self`, `other` and
+`result`. They go by the op's name: a record that stands for a whole composite shows its kernel's
+names.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def name_operands(op: str, *names: str) -> None:
 
 
 def name_results(op: str, *names: str) -> None:
-    """State the results' names of an op that has several, or one that PyTorch does not call `result`."""
+    """State the names of an op's results, if several or not `result`."""
     _RESULTS[op] = names
     _show(*names)
 
@@ -43,7 +44,7 @@ def _result(name: str, j: int, count: int) -> str:
 
 
 def describe(node: Node) -> dict[str, Where]:
-    """Where each of a record's names leads: operands of the call first, then the results that it saved."""
+    """The source of each of a record's names: operands of the call first, then saved results."""
     plan = node.plan
     name = plan.op.name
     is_pattern = getattr(plan.op, "static_is_pattern", False)

@@ -38,14 +38,15 @@ _frames = View(
 
 
 def frames(x: Value, size: int, hop: int) -> Value:
-    """(..., length) seen as (..., frames, size)."""
+    """(..., length) viewed as (..., frames, size)."""
     return call.call(_frames, (x,), (size, hop))
 
 
 def overlapped(x: Value, length: int, hop: int) -> Value:
-    """(..., frames, size) added up where they lie in (..., length): the transpose of `frames`.
+    """(..., frames, size) added at their positions in (..., length): the transpose of `frames`.
 
-    A frame is cut into pieces of `hop`; a piece then covers one row of (rows, hop), so few additions of much do.
+    A frame is split into pieces of `hop`; a piece then covers one row of (rows, hop), so there are
+    few large additions.
     """
     *lead, count, size = x._spec.shape
     pieces = -(-size // hop)
@@ -66,7 +67,7 @@ def overlapped(x: Value, length: int, hop: int) -> Value:
 
 
 class _Setting:
-    """The sizes and the window that both directions share."""
+    """The sizes and the window of both directions."""
 
     def __init__(
         self,
@@ -91,7 +92,8 @@ class _Setting:
     def check(self, hop_fits: bool) -> None:
         if not 0 < self.width <= self.size:
             raise ShapeError(
-                f"{self.op}: expected 0 < win_length <= n_fft, got {self.width} and n_fft {self.size}"
+                f"{self.op}: expected 0 < win_length <= n_fft, got {self.width} and n_fft "
+                f"{self.size}"
             )
         if self.hop < 1 or (hop_fits and self.hop > self.width):
             fits = "0 < hop_length <= win_length" if hop_fits else "hop_length > 0"
@@ -100,11 +102,12 @@ class _Setting:
             )
         if self.window is not None and self.window._spec.shape != (self.width,):
             raise ShapeError(
-                f"{self.op}: expected a 1D window of win_length {self.width} elements, got {self.window._spec!r}"
+                f"{self.op}: expected a 1D window of win_length {self.width} elements, got "
+                f"{self.window._spec!r}"
             )
 
     def padded_window(self, like: Value) -> Value | None:
-        """The window in the middle of a frame; None: it is ones everywhere."""
+        """The window centred in a frame; None: ones everywhere."""
         window = self.window
         if window is None and self.width == self.size:
             return None
@@ -117,8 +120,8 @@ class _Setting:
     def say_no_window(self, more: str) -> None:
         if self.window is None:
             warnings.warn(
-                f"{self.op}: A window was not provided. A rectangular window will be applied, {more}. To use one "
-                f"without this warning give window=torch.ones(win_length)",
+                f"{self.op}: A window was not provided. A rectangular window will be applied, "
+                f"{more}. To use one without this warning give window=torch.ones(win_length)",
                 stacklevel=4,
             )
 
@@ -127,7 +130,7 @@ class _Setting:
 
 
 def _centred(x: Value, side: int, mode: str) -> Value:
-    """A 1-D or 2-D signal with a border on both sides."""
+    """A 1-D or 2-D signal padded on both sides."""
     shape = x._spec.shape
     lead = (1,) * (3 - len(shape)) + shape[:-1]
     wide = pad(views.reshape(x, (*lead, shape[-1])), [side, side], mode)
@@ -186,7 +189,8 @@ def stft(
     )
     if return_complex is False:
         warnings.warn(
-            "stft: return_complex=False is deprecated; view_as_real of the complex output gives the same",
+            "stft: return_complex=False is deprecated; view_as_real of the complex output gives "
+            "the same",
             stacklevel=3,
         )
         return complex_parts.split(out)
@@ -201,7 +205,7 @@ def _transformed(setting: _Setting, x: Value, norm: str, half: bool) -> Value:
     return transforms.half(seen, last, norm) if half else transforms.full(seen, last, norm, True)
 
 
-# ---- back ----
+# ---- inverse ----
 
 
 def _check_spectrum(
@@ -223,8 +227,8 @@ def _check_spectrum(
     wanted = setting.size // 2 + 1 if half else setting.size
     if bins != wanted:
         raise ShapeError(
-            f"{op}: expected the frequency dimension to have {wanted} elements (n_fft {setting.size}, onesided={half}), "
-            f"got {spec!r}"
+            f"{op}: expected the frequency dimension to have {wanted} elements (n_fft "
+            f"{setting.size}, onesided={half}), got {spec!r}"
         )
     if setting.complex_window and not return_complex:
         raise RushlightError(f"{op}: Complex windows are incompatible with return_complex=False")
@@ -246,7 +250,7 @@ def _signals(setting: _Setting, input: Value, norm: str, return_complex: bool) -
 def _envelope(
     setting: _Setting, like: Value, weights: Value | None, count: int, length: int
 ) -> Value:
-    """What the squares of the windows add up to."""
+    """The sum of the squares of the windows."""
     if weights is None:
         device = like._spec.device.device.name
         weights = creation.ones(setting.size, dtype=real_type(like._spec.dtype), device=device)
@@ -266,7 +270,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Value:
-    """The signal of which stft gave this, by least squares: frames added up and divided by their windows' squares."""
+    """The inverse of stft by least squares: summed frames over the squares of their windows."""
     setting = _Setting("istft", input, n_fft, hop_length, win_length, window)
     setting.say_no_window("which is right only if stft had the same")
     _check_spectrum(setting, input, onesided, return_complex)
@@ -289,13 +293,15 @@ def istft(
     least: Any = reductions.amin(e.abs(physical_of(below)))
     if least.item() < 1e-11 and input._spec.device.device.limits.computes:
         raise RushlightError(
-            f"istft: the squares of the windows add up to nothing somewhere (window overlap add min: {least.item()}); "
-            f"use a window without zeros there, a smaller hop_length than {setting.hop}, or center=True"
+            "istft: the squares of the windows add up to nothing somewhere (window overlap add "
+            f"min: {least.item()}); use a window without zeros there, a smaller hop_length than "
+            f"{setting.hop}, or center=True"
         )
     out = e.div(signal, below)
     if end > total:
         warnings.warn(
-            f"istft: The signal of {kept} elements is shorter than length {length}; it is padded with zeros",
+            f"istft: The signal of {kept} elements is shorter than length {length}; it is padded "
+            "with zeros",
             stacklevel=3,
         )
         out = bordered(out, ((0, end - total),), 0)

@@ -1,11 +1,13 @@
 """Discrete Fourier transforms with PyTorch's names and rules.
 
 # Note [Transforms]
-1. Three library ops do all: `full` (complex, or real seen as complex), `half` (real, without the frequencies that
-   mirror others) and `from_half` (back to real numbers). The hermitian ones are these of conjugates.
-2. Sizes that differ from the input's are made before: cut, or filled with zeros at the end.
-3. The adjoint of a transform is the transform in the other direction with the other norm: what "backward" divides in
-   one direction "forward" divides in the other. Of half transforms, the frequencies that stand for two count twice.
+1. Three library ops do all: `full` (complex, or real converted to complex), `half` (real, without
+   the redundant frequencies) and `from_half` (back to real numbers). The hermitian ones are these
+   of conjugates.
+2. Inputs of another size than requested are cut, or padded with zeros at the end, first.
+3. The adjoint of a transform is the transform in the other direction with the other norm:
+   "backward" divides in one direction, "forward" in the other. Of half transforms, the frequencies
+   that stand for two count twice.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ _mirror = creation.Constant(
 
 
 def _mirrored(x: Value, dim: int, size: int, factor: float) -> Value:
-    """x times `factor` at the frequencies of half a transform of `size` points that stand for two."""
+    """x times `factor` at the frequencies of a half transform that stand for two."""
     count = x._spec.shape[dim]
     line = Spec.of(x._spec.device, real_type(x._spec.dtype), (count,))
     factors = call.call(_mirror, (), (line,), (size, factor))
@@ -143,7 +145,10 @@ def _mirrored(x: Value, dim: int, size: int, factor: float) -> Value:
 
 
 def promoted(op: str, x: Any, real: bool = False) -> Value:
-    """Whole numbers in the default floating type, halves under autocast in float32; `real`: nothing complex."""
+    """Integers in the default float dtype, halves under autocast in float32.
+
+    `real`: nothing complex.
+    """
     if not isinstance(x, Value):
         raise TypeError(f"{op}: takes a tensor, got {type(x).__name__}")
     if x._spec.dtype.kind in "biu":
@@ -156,7 +161,8 @@ def promoted(op: str, x: Any, real: bool = False) -> Value:
         )
     if real and x._spec.dtype.kind == "c":
         raise DTypeError(
-            f"{op}: expects a real input tensor, got {x._spec!r}; take its .real, or use the full transform"
+            f"{op}: expects a real input tensor, got {x._spec!r}; take its .real, or use the full "
+            "transform"
         )
     return x
 
@@ -188,7 +194,7 @@ def _listed(op: str, given: Dims | None) -> list[int] | None:
 
 
 class _Axes:
-    """Which dimensions are transformed, of how many points each (-1: as many as there are)."""
+    """The transformed dimensions, and the number of points of each (-1: all)."""
 
     def __init__(self, op: str, x: Value, sizes: Dims | None, dim: Dims | None) -> None:
         rank = len(x._spec.shape)
@@ -229,7 +235,7 @@ class _Axes:
             raise RushlightError(f"{self.op}: must transform at least one axis")
 
     def fit(self, x: Value, last: int | None = None) -> Value:
-        """x cut or filled with zeros to the sizes; `last` is the last size where it is another."""
+        """x cut or zero-padded to the sizes; `last` replaces the last size."""
         sizes = [
             x._spec.shape[d] if n == -1 else n for d, n in zip(self.dims, self.sizes, strict=True)
         ]
@@ -249,7 +255,7 @@ class _Axes:
         return bordered(x, tuple(sides), 0)
 
     def last_of_half(self, x: Value) -> int:
-        """How many points the last dimension has when half of its frequencies are x's."""
+        """The number of points of the last dimension when x has half of its frequencies."""
         size = self.sizes[-1]
         size = 2 * (x._spec.shape[self.dims[-1]] - 1) if size == -1 else size
         if size < 1:
@@ -259,7 +265,7 @@ class _Axes:
         return size
 
 
-# ---- what each name does ----
+# ---- public functions ----
 
 
 def _run_full(x: Value, axes: _Axes, norm: str, forward: bool) -> Value:
@@ -294,7 +300,7 @@ _OF_REAL = ("rfft", "ihfft")
 def _transforms(
     kind: str, what: str
 ) -> tuple[Callable[..., Value], Callable[..., Value], Callable[..., Value]]:
-    """The transform of one dimension, of two, and of any."""
+    """The transforms of one dimension, of two, and of any number."""
     run, real = _RUNS[kind], kind in _OF_REAL
 
     def one(input: Value, n: int | None = None, dim: int = -1, norm: str | None = None) -> Value:
@@ -322,9 +328,8 @@ def _transforms(
         (several, "n", "dimensions"),
     ):
         function.__doc__ = what.format(where)
-        out: Out = (
-            "exact" if kind in ("ifft", "ihfft") and function is one else "cast"
-        )  # as in PyTorch
+        # As in PyTorch.
+        out: Out = "exact" if kind in ("ifft", "ihfft") and function is one else "cast"
         composite(f"fft_{kind}{suffix}", method=False, top=False, out=out, pure=True)(function)
     return one, two, several
 
@@ -356,13 +361,13 @@ def _shifted(input: Value, dim: Dims | None, by: Callable[[int], int]) -> Value:
 
 @composite("fft_fftshift", method=False, top=False)
 def fftshift(input: Value, dim: Dims | None = None) -> Value:
-    """The frequency zero in the middle instead of at the start, along dimensions or all."""
+    """The zero frequency moved from the start to the middle, along dimensions or all."""
     return _shifted(input, dim, lambda size: size // 2)
 
 
 @composite("fft_ifftshift", method=False, top=False)
 def ifftshift(input: Value, dim: Dims | None = None) -> Value:
-    """The inverse of fftshift: the frequency zero from the middle to the start."""
+    """The inverse of fftshift: the zero frequency moved from the middle to the start."""
     return _shifted(input, dim, lambda size: (size + 1) // 2)
 
 
@@ -408,7 +413,7 @@ def fftfreq(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """The frequencies of a transform of n points that are d apart, in its order."""
+    """The frequencies of a transform of n points with spacing d, in its order."""
     creation.take("fft.fftfreq", named)
     return _frequencies_of("fft.fftfreq", n, n, n, d, dtype, device, requires_grad)
 
@@ -423,7 +428,7 @@ def rfftfreq(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """The frequencies of half a transform of n points that are d apart."""
+    """The frequencies of a half transform of n points with spacing d."""
     creation.take("fft.rfftfreq", named)
     return _frequencies_of(
         "fft.rfftfreq", n, n // 2 + 1, 2 * n + 2, d, dtype, device, requires_grad

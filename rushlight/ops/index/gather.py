@@ -1,4 +1,4 @@
-"""Reading and writing at computed places: gather, scatter, rows of a table."""
+"""Indexed reads and writes: gather, scatter, rows of a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Block = tuple[int, int, int]
 
 def check_index(op: str, index: Value) -> Value:
     if isinstance(index, Value) and index._spec.numel == 0 and index._spec.dtype in INTEGER:
-        return e.cast(index, int64)  # nothing is looked up, so PyTorch lets any integer type pass
+        return e.cast(index, int64)  # nothing is looked up, so PyTorch accepts any integer dtype
     if not isinstance(index, Value) or index._spec.dtype not in INDEX:
         got = repr(index._spec) if isinstance(index, Value) else type(index).__name__
         raise DTypeError(
@@ -41,17 +41,19 @@ def check_index(op: str, index: Value) -> Value:
 
 
 def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
-    """A launch that raises for a bad index at once where the device can tell; see Note [Status words]."""
+    """A launch that raises for a bad index at once on synchronous devices.
+
+    See Note [Status words].
+    """
     device = pool.device
     word = device.status_word(label)
     if device.limits.asynchronous:
         return lambda *args: launch(word, *args)
 
-    if not device.limits.host_memory:  # the `null` device, which looks at no index
+    if not device.limits.host_memory:  # the `null` device, which checks no index
         return lambda *args: launch(word, *args)
-    words: list[
-        tuple[int, ctypes.c_int32]
-    ] = []  # not in use: each launch has its own, so that threads see theirs
+    # Not in use: each launch has its own, so that threads get theirs.
+    words: list[tuple[int, ctypes.c_int32]] = []
 
     def run(*args: Any) -> None:
         mine = words.pop() if words else _new_word()
@@ -134,7 +136,7 @@ def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -
         return views.reshape(gather(_lifted(input), dim, _lifted(index)), index._spec.shape)
     shape, wanted = input._spec.shape, index._spec.shape
     if index._spec.numel == 0:
-        # Of no elements, but with a record: a gradient may come back, of no elements too.
+        # An empty result with a record: a gradient, empty too, may come back.
         return views.reshape(
             views.slice_dim(views.reshape(input, (input._spec.numel,)), 0, 0, 0), wanted
         )
@@ -142,8 +144,8 @@ def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -
         n > m for i, (n, m) in enumerate(zip(wanted, shape, strict=True)) if i != dim
     ):
         raise ShapeError(
-            f"gather: index {index._spec!r} must have as many dimensions as {input._spec!r} and be no larger except in "
-            f"dimension {dim}"
+            f"gather: index {index._spec!r} must have as many dimensions as {input._spec!r} and be "
+            f"no larger except in dimension {dim}"
         )
     for i, n in enumerate(wanted):
         if i != dim:
@@ -155,7 +157,7 @@ def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -
 
 
 def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """out = x, then src is folded in where index says; "onto": x is not copied, so out lies as x does."""
+    """out = x, then src is combined in at index; "onto": x is not copied, so out has x's layout."""
     dim, *onto = static
     x, index, src = ins
     pool = check_devices(op.name, ins)
@@ -201,7 +203,7 @@ _scatter_add = KernelOp(
 
 @composite("scatter_add", inplace="scatter", out="exact", pure=True)
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
-    """input with src added at the places index names along a dimension; equal places add up in order."""
+    """input with src added at the positions of index along a dimension, in order."""
     dim = wrap_dim(dim, len(input._spec.shape), "scatter_add")
     check_index("scatter_add", index)
     if not (input._spec.shape and index._spec.shape and src._spec.shape):
@@ -216,25 +218,27 @@ def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
         for i, (n, m, k) in enumerate(zip(wanted, given, shape, strict=True))
     ):
         raise ShapeError(
-            f"scatter_add: index {index._spec!r} must fit into src {src._spec!r} and, except in dimension {dim}, into "
-            f"{input._spec!r}"
+            f"scatter_add: index {index._spec!r} must fit into src {src._spec!r} and, except in "
+            f"dimension {dim}, into {input._spec!r}"
         )
     if src._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"scatter_add: src {src._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"
+            f"scatter_add: src {src._spec!r} must have the dtype of {input._spec!r}; cast with "
+            ".to(dtype)"
         )
     if input._spec.dtype is bool_:
         return e.cast(scatter_add(e.cast(input, int32), dim, index, e.cast(src, int32)), bool_)
     for i, n in enumerate(wanted):
         src = views.slice_dim(src, i, 0, n)
-    # The kernel walks index and out with merged dimensions; a smaller index needs the full shape around it.
+    # The kernel iterates over index and out with merged dimensions; a smaller index needs the full
+    # shape around it.
     if any(n != k for i, (n, k) in enumerate(zip(wanted, shape, strict=True)) if i != dim):
         return _scatter_part(input, dim, index, src)
     return onto.scatter(_scatter_add, input, merges(index, dim), merges(src, dim), dim)
 
 
 def _untouched(x: Value, src: Value) -> Value:
-    """A copy of x, recorded as a function of src too: nothing of it is added, so its gradient is zero, not absent."""
+    """A copy of x, recorded as a function of src too: its gradient is zero, not absent."""
     if not x._spec.differentiable or src._spec.dtype is not x._spec.dtype:
         return e.clone(x)
     never = full_spec(Spec.of(x._spec.device, bool_, ()), 0)
@@ -255,7 +259,7 @@ def _scatter_part(x: Value, dim: int, index: Value, src: Value) -> Value:
 
 
 def _plan_scatter_zero(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """out = 0, then g is added where index says: in one buffer, where scatter_add of zeros has two."""
+    """out = 0, then g is added at index: in one buffer, where scatter_add of zeros has two."""
     dim, shape = static
     g, index = ins
     pool = check_devices("gather", ins)
@@ -281,7 +285,7 @@ _scatter_zero = KernelOp(
 
 
 def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
-    """The gradient of what was gathered: a shape that index's differs from in `dim` alone."""
+    """The gradient of gathered values: the shape differs from index's in `dim` alone."""
     return call.call(_scatter_zero, (merges(g, dim), merges(index, dim)), (dim, tuple(shape)))
 
 
@@ -351,7 +355,7 @@ def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
 
 @composite("index_select", out="exact", pure=True)
 def index_select(input: Value, dim: int, index: Value) -> Value:
-    """The slices of a dimension that a 1-d index names."""
+    """The slices of a dimension at a 1-d index."""
     dim = wrap_dim(dim, len(input._spec.shape), "index_select")
     check_index("index_select", index)
     if len(index._spec.shape) > 1:
@@ -402,7 +406,10 @@ _merged = elementwise(
 
 
 def merged_index(indices: Sequence[Value], sizes: Sequence[int]) -> Value:
-    """One index into the merged dimensions: one beyond its own dimension may lie inside the merged one, so it is -1."""
+    """A linear index into the merged dimensions.
+
+    -1 where one is out of range of its own dimension.
+    """
     flat: Value = _inside(indices[0], sizes[0])
     for index, size in zip(indices[1:], sizes[1:], strict=True):
         flat = _merged(flat, index, size)
@@ -410,5 +417,5 @@ def merged_index(indices: Sequence[Value], sizes: Sequence[int]) -> Value:
 
 
 def from_end(index: Value, size: int) -> Value:
-    """An index in which negative entries count from the end."""
+    """An index with negative entries counted from the end."""
     return _from_end(index, size)

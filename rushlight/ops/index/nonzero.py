@@ -1,4 +1,4 @@
-"""Which elements are chosen, as places: running counts. Counts are read by `family/read_back.py`."""
+"""Positions of selected elements, by running counts. `family/read_back.py` reads the counts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from rushlight.ops.view import views
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record.value import Value
 
-_RARE = 1024  # elements for each that is chosen
-_FEW = (
-    1 << 14
-)  # elements of a mask whose places are all made before they are counted: one size for every count
+_RARE = 1024  # elements per selected one
+# Elements of a mask whose positions are all computed before they are counted: one size for every
+# count.
+_FEW = 1 << 14
 
 
 def running(x: Value) -> Value:
-    """Sums of everything up to each element of a vector of integers or truth values, in int64."""
+    """Running sums of a vector of integers or bools, in int64."""
     return cumsum(x, 0)
 
 
 def places(mask: Value, count: int, fill: int = 0) -> Value:
-    """Where the first `count` true elements are, counted in rows; `fill` where there are fewer."""
+    """The row-major positions of the first `count` true elements; `fill` where there are fewer."""
     flat = views.reshape(mask, (mask._spec.numel,))
     device = mask._spec.device
     out = full_spec(Spec.of(device, int64, (count + 1,)), fill)
     if flat._spec.numel and count:
         number = e.sub(running(flat), 1)
-        # What is not chosen, or beyond the count, goes to a last place that is cut off.
+        # Elements that are not selected, or beyond the count, go to an extra last position that is
+        # cut off.
         target = e.select(e.bitwise_and(flat, e.lt(number, count)), number, count)
         where = creation.arange(flat._spec.numel, device=device.device.name)
         out = scattered("set", out, 0, target, where)
@@ -43,26 +44,25 @@ def places(mask: Value, count: int, fill: int = 0) -> Value:
 
 
 def count_of(mask: Value) -> int:
-    """How many elements are true: read off the device."""
+    """The number of true elements, read from the device."""
     return int(read(reductions.sum(mask))[0]) if mask._spec.numel else 0
 
 
 @memo
 def _ranked(mask: Value) -> tuple[Value, Value]:
-    """Where the true elements are, counted in rows, with room for all of them; how many there are."""
+    """The row-major positions of the true elements, in room for all, and their number."""
     size, device = mask._spec.numel, mask._spec.device
     flat = views.reshape(mask, (size,))
     upto = running(flat)
-    target = e.select(
-        flat, e.sub(upto, 1), size
-    )  # what is not chosen goes to a last place that is cut off
+    # Elements that are not selected go to an extra last position that is cut off.
+    target = e.select(flat, e.sub(upto, 1), size)
     where = creation.arange(size, device=device.device.name)
     out = scattered("set", full_spec(Spec.of(device, int64, (size + 1,)), 0), 0, target, where)
     return out, views.slice_dim(upto, 0, size - 1, 1)
 
 
 def chosen(mask: Value) -> Value:
-    """Where the true elements are, counted in rows."""
+    """The row-major positions of the true elements."""
     if 0 < mask._spec.numel <= _FEW and not mask._spec.hidden:
         every, total = _ranked(mask)
         return views.slice_dim(every, 0, 0, int(read(total)[0]))
@@ -73,7 +73,7 @@ def chosen(mask: Value) -> Value:
 
 
 def _few_places(mask: Value, count: int) -> Value:
-    """The same where they are few: blocks are counted, and only those that have some are looked into."""
+    """The same where they are few: blocks are counted, and only nonempty ones are searched."""
     table = in_blocks(views.reshape(mask, (mask._spec.numel,)))
     totals = reductions.sum(table, 1)
     block = _counted_places(totals, count)
@@ -86,7 +86,7 @@ def _few_places(mask: Value, count: int) -> Value:
 
 
 def repeated_places(counts: Value, output_size: int | None) -> Value:
-    """0 counts[0] times, 1 counts[1] times, ...; counts are a user's, of which nothing is known."""
+    """0 counts[0] times, 1 counts[1] times, ...; the user's counts are checked."""
     spec = counts._spec
     if len(spec.shape) != 1 or spec.dtype.kind != "i":
         raise ShapeError(f"repeat_interleave: repeats must be an integer vector, got {spec!r}")
@@ -97,7 +97,8 @@ def repeated_places(counts: Value, output_size: int | None) -> Value:
         total = _total(counts)
         if output_size not in (None, total):
             raise ShapeError(
-                f"repeat_interleave: output_size is {output_size}, but the repeats add up to {total}"
+                f"repeat_interleave: output_size is {output_size}, but the repeats add up to "
+                f"{total}"
             )
         output_size = total
     if not spec.numel:
@@ -106,33 +107,37 @@ def repeated_places(counts: Value, output_size: int | None) -> Value:
 
 
 def _total(counts: Value) -> int:
-    """What counts add up to, none of them being negative."""
+    """The sum of counts, none of them negative."""
     if not counts._spec.numel:
         return 0
     whole = e.cast(counts, int64)
     least, most = (int(read(extreme(whole))[0]) for extreme in (reductions.amin, reductions.amax))
     if least < 0:
         raise ShapeError(
-            f"repeat_interleave: repeats must not be negative, but one of {counts._spec!r} is {least}"
+            f"repeat_interleave: repeats must not be negative, but one of {counts._spec!r} is "
+            f"{least}"
         )
-    if (
-        most * counts._spec.numel >= 1 << 63
-    ):  # their sum may be more than int64 holds, and is more than memory holds
+    # A sum beyond int64 is beyond memory too.
+    if most * counts._spec.numel >= 1 << 63:
         raise ShapeError(
-            f"repeat_interleave: {most} repeats, among {counts._spec!r}, are more than can be addressed"
+            f"repeat_interleave: {most} repeats, among {counts._spec!r}, are more than can be "
+            "addressed"
         )
     return int(read(reductions.sum(whole))[0])
 
 
 def runs(counts: Value, total: int) -> tuple[Value, Value]:
-    """For each of `total` elements that lie in runs of so many, the number of its run and its place in it."""
+    """For each of `total` elements in runs, the index of its run and its position in it."""
     which = _counted_places(counts, total)
     before = gather.rows(e.sub(running(counts), counts), which)
     return which, e.sub(creation.arange(total, device=counts._spec.device.device.name), before)
 
 
 def _counted_places(counts: Value, total: int) -> Value:
-    """0 counts[0] times, 1 counts[1] times, ...; if the counts add up to more than `total`, the device refuses a place."""
+    """0 counts[0] times, 1 counts[1] times, ...
+
+    The device refuses an index if they exceed `total`.
+    """
     device = counts._spec.device
     ends = running(counts)
     marks = gather.scatter_add(

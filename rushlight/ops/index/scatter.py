@@ -1,12 +1,15 @@
-"""Elements put, or folded, where an index says: what scatter, index_copy, index_put, put and scatter_reduce are made of.
+"""Elements stored, or combined, at an index: the base of scatter, index_put and others.
 
 # Note [Scattering]
-1. One kernel does it, in the order of the index (`Scatter`): where several elements go to one place, the last stays.
-2. Of several elements put in one place the last alone gets that place's gradient, which is the derivative. (PyTorch gives it
-   to each of them and calls that incorrect.) Only `unpool` gives it to each, as max_unpool does in PyTorch.
-3. Equal extremes share the gradient evenly, as PyTorch has it.
-4. The gradient of a product is the product of the others, found without a division: zeros are no special case, and it can
-   be differentiated again. The elements are sorted by their places and multiplied up from both sides.
+1. One kernel does it, in the order of the index (`Scatter`): where several elements go to one
+   position, the last stays.
+2. Of several elements stored at one position only the last gets that position's gradient, which is
+   the derivative. (PyTorch gives it to each of them and calls that incorrect.) Only `unpool` gives
+   it to each, as max_unpool does in PyTorch.
+3. Equal extremes share the gradient evenly, as in PyTorch.
+4. The gradient of a product is the product of the others, computed without a division: zeros are no
+   special case, and it can be differentiated again. The elements are sorted by position and
+   multiplied up from both sides.
 """
 
 from __future__ import annotations
@@ -37,12 +40,12 @@ def filled(like: Value, dtype: DType, shape: Shape, value: float) -> Value:
 
 
 def spread(like: Value, dtype: DType, shape: Shape, value: float) -> Value:
-    """One number, seen at every place of a shape."""
+    """One number, expanded to a shape."""
     return views.expand(filled(like, dtype, (), value), shape)
 
 
 def extreme(dtype: DType, lowest: bool) -> float:
-    """What no element is beyond."""
+    """The largest or smallest value of the dtype."""
     if dtype.kind == "f":
         return -math.inf if lowest else math.inf
     if dtype.kind == "u":
@@ -52,7 +55,7 @@ def extreme(dtype: DType, lowest: bool) -> float:
 
 
 def scattered(kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
-    """x with src put (`set`, `unpool`) or folded (prod, amax, amin) where index says along a dimension.
+    """x with src stored (`set`, `unpool`) or combined (prod, amax, amin) at index.
 
     The shapes of index and src are the same and may be smaller than x's in every other dimension.
     """
@@ -71,7 +74,7 @@ def scattered(kind: str, x: Value, dim: int, index: Value, src: Value) -> Value:
     return call.call(views.write_view, (views.contiguous(x), new), seen)
 
 
-# ---- the last one stays ----
+# ---- store: the last one stays ----
 
 
 def _uncovered(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
@@ -105,7 +108,7 @@ def _of_the_last(g: Value, out: Value, x: Value, index: Value, src: Value, dim: 
 
 
 def _same(a: Value, b: Value) -> Value:
-    """Where two are equal; where the extreme is no number, the elements that are none made it so."""
+    """Where two are equal; a NaN extreme equals the NaN elements."""
     equal = e.eq(a, b)
     return (
         e.bitwise_or(equal, e.bitwise_and(e.ne(a, a), e.ne(b, b)))
@@ -117,7 +120,7 @@ def _same(a: Value, b: Value) -> Value:
 def _shared(
     g: Value, out: Value, x: Value, index: Value, src: Value, dim: int
 ) -> tuple[Value, Value, Value]:
-    """What each that equals the extreme gets, and where x and src do."""
+    """The gradient of each element that equals the extreme, and where x and src do."""
     here, there = _same(x, out), _same(src, gather.gather(out, dim, index))
     equal = gather.scatter_add(e.cast(here, int32), dim, index, e.cast(there, int32))
     return e.div(g, e.cast(e.maximum(equal, 1), g._spec.dtype)), here, there
@@ -137,7 +140,7 @@ def _extreme_there(g: Value, out: Value, x: Value, index: Value, src: Value, dim
 
 
 def _others(x: Value, dim: int, index: Value, src: Value) -> tuple[Value, Value]:
-    """For each element of x, and of src, the product of all others at its place."""
+    """For each element of x, and of src, the product of all others at its position."""
     rank = len(x._spec.shape)
     order = (*(i for i in range(rank) if i != dim), dim)
     back = tuple(order.index(i) for i in range(rank))
@@ -164,14 +167,17 @@ def _line(x: Value) -> Value:
 
 
 def _product(line: Value, spot: Value, most: int, after: bool) -> Value:
-    """The product of what is before, or after, each element among those of its place, at most `most`."""
+    """The product of the elements before, or after, each one at the same position.
+
+    There are at most `most` of them.
+    """
     n, one = line._spec.numel, filled(line, line._spec.dtype, (), 1)
 
     def joined(edge: Value, rest: Value) -> Value:
         return views.cat([rest, edge] if after else [edge, rest])
 
     def factors(value: Value, step: int) -> tuple[Value, Value]:
-        """Elements that have one `step` away, and that one, or 1 if it is of another place."""
+        """The elements `step` before or after, or 1 if they have another position."""
         low, high = (views.slice_dim(value, 0, a, n - step) for a in (0, step))
         same = e.eq(views.slice_dim(spot, 0, step, n - step), views.slice_dim(spot, 0, 0, n - step))
         return (low, e.select(same, high, one)) if after else (high, e.select(same, low, one))

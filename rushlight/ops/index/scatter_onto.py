@@ -1,12 +1,13 @@
-"""Scattering onto memory that is there already: `x[index] = v` touches what the index names, not all of x.
+"""Scattering in place: `x[index] = v` writes the indexed elements, not all of x.
 
 # Note [Scattering in place]
-1. The pure ops copy x and scatter into the copy. Where nothing is recorded, an in-place form says whose memory it is about to
-   write (`write`); a scatter of that memory, or of a view of it, then happens there and gives x itself.
-2. What is made of that are views of it. A result in the target's own memory says that all is done; any other is stored
-   as usual.
-3. Indices are looked at first, where a device can tell at once: a refused write changes nothing.
-4. Small tensors are copied, which is faster than looking.
+1. The pure ops copy x and scatter into the copy. Where nothing is recorded, an in-place form
+   announces the memory it is about to write (`write`); a scatter of that memory, or of a view of
+   it, then happens there and returns x itself.
+2. Values made of that are views of it. A result in the target's own memory means that all is done;
+   any other is stored as usual.
+3. Indices are checked first, on synchronous devices: a refused write changes nothing.
+4. Small tensors are copied, which is faster than the checks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rushlight.tape.record.op import Op
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value
 
-LEAST = 1 << 16  # bytes of a target worth the trouble
+LEAST = 1 << 16  # least bytes of a target
 
 _target: ContextVar[Storage | None] = ContextVar("target", default=None)
 
@@ -43,7 +44,7 @@ def _tensors(arguments: Iterable[Any]) -> Iterable[Value]:
 
 
 def is_worth(target: Value, arguments: Iterable[Any]) -> bool:
-    """Whether a write of these arguments can go to the target's memory at once: it is large, and nothing is recorded."""
+    """Whether a write can go to the target's memory: it is large, and nothing is recorded."""
     state = STATE.get()
     if state.special or target._spec.nbytes < LEAST:
         return False
@@ -51,9 +52,12 @@ def is_worth(target: Value, arguments: Iterable[Any]) -> bool:
 
 
 def write(target: Value, made: Callable[[], Value]) -> Value | None:
-    """Call `made`, whose scatters of the target's memory write there. None where that was all, else what is to be stored."""
+    """Call `made`, whose scatters of the target's memory write there.
+
+    None if that was all, else the value to store.
+    """
     before = _target.get()
-    try:  # Ctrl-C behind the next call must not leave it set
+    try:  # Ctrl-C after the next call must not leave it set
         _target.set(target._memory)
         result = made()
     finally:
@@ -62,7 +66,7 @@ def write(target: Value, made: Callable[[], Value]) -> Value | None:
 
 
 def scatter(op: Op, x: Value, index: Value, src: Value, dim: int) -> Value:
-    """A scatter of x along a dimension: x itself where its memory is what is written, else a new tensor."""
+    """A scatter of x: x itself where its memory is the target, else a new tensor."""
     storage = _target.get()
     if storage is None or x._memory is not storage or not _merges(x._spec, dim):
         return call.call(op, (x, index, src), (dim,))
@@ -83,7 +87,7 @@ def _check(op: str, index: Value, size: int) -> None:
     if limits.asynchronous or not limits.host_memory:
         return
     for dim, stride in enumerate(index._spec.strides):
-        if stride == 0:  # the same all along
+        if stride == 0:  # the same index all along
             index = views.slice_dim(index, dim, 0, 1)
     with Changed(grad=False):
         least, most = (int(read(find(index))[0]) for find in (reductions.amin, reductions.amax))

@@ -1,4 +1,4 @@
-"""Positions in a shape, from positions in the line of its elements."""
+"""Positions in a shape, from row-major positions."""
 
 from __future__ import annotations
 

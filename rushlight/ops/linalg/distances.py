@@ -1,4 +1,4 @@
-"""Distances between tensors and rows, and rows cut to a length."""
+"""Distances between tensors and rows, and rows scaled to a maximal norm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dist(input: Value, other: Value, p: float = 2) -> Value:
     return vector_norm(e.sub(input, other), p)
 
 
-# None counts as the first; "many rows" are PyTorch's.
+# None means the first; the limit of "many rows" is PyTorch's.
 _MODES = (
     None,
     "use_mm_for_euclid_dist_if_necessary",
@@ -40,7 +40,7 @@ _MANY_ROWS = 25
 
 
 def _euclid_vjp(g: Expr, out: Expr, left: Expr, right: Expr, both: Expr) -> tuple[Expr, Expr, Expr]:
-    """Of rows in one place it is 0, as that of a norm."""
+    """For equal rows it is 0, as that of a norm."""
     nowhere = out.eq(0)
     slope = s.where(nowhere, const(0, g.dtype), g / (s.where(nowhere, const(1, g.dtype), out) * 2))
     return slope, slope, slope * -2
@@ -71,12 +71,14 @@ def cdist(
 ) -> Value:
     """The p-norm of the difference of each row of x1 and each of x2.
 
-    Euclidean distances between many rows come from a matrix product, as `compute_mode` says in PyTorch: no differences are
-    held, and distances much smaller than the rows lose digits. "donot_use_mm_for_euclid_dist" takes the differences themselves.
+    Euclidean distances between many rows come from a matrix product, as with `compute_mode` in
+    PyTorch: no differences are stored, and distances much smaller than the rows lose digits.
+    "donot_use_mm_for_euclid_dist" computes the differences themselves.
     """
     if compute_mode not in _MODES:
         raise ValueError(
-            f"cdist: compute_mode is one of {', '.join(map(repr, _MODES[1:]))}, got {compute_mode!r}"
+            f"cdist: compute_mode is one of {', '.join(map(repr, _MODES[1:]))}, got "
+            f"{compute_mode!r}"
         )
     left, right = x1._spec.shape, x2._spec.shape
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-1]:
@@ -97,7 +99,7 @@ def cdist(
     ):
         return _by_products(x1, x2)
     away = e.sub(views.unsqueeze(x1, -2), views.unsqueeze(x2, -3))
-    if left[-1] == 0:  # rows without elements are nowhere apart
+    if left[-1] == 0:  # rows without elements have distance 0
         return vector_norm(away, 2, -1)
     return vector_norm(away, p, -1)
 
@@ -115,17 +117,18 @@ def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     place = wrap_dim(dim, rank, "renorm")
     others: Any = [i for i in range(rank) if i != place]
     length = vector_norm(input, p, others, True)
-    # The small term is PyTorch's: a slice just cut is not cut again.
+    # The small term is PyTorch's: a slice just scaled is not scaled again.
     scale = e.select(e.gt(length, maxnorm), e.div(float(maxnorm), e.add(length, 1e-7)), 1)
     return e.mul(input, e.cast(scale, input._spec.dtype))
 
 
 def _pairs(n: int, like: Value) -> tuple[Value, Value]:
-    """The numbers i < j of all pairs of n rows, in order of i, then j."""
+    """The indices i < j of all pairs of n rows, in order of i, then j."""
     count = n * (n - 1) // 2
     k = creation.arange(count, device=like._spec.device.device.name)
     lines = creation.arange(n, device=like._spec.device.device.name)
-    # Row i begins at i n - i (i + 1) / 2; the row of a pair is the number of beginnings up to it, less one.
+    # Row i begins at i n - i (i + 1) / 2; the row of a pair is the number of starts up to it, less
+    # one.
     begins = e.sub(e.mul(lines, n), e.floor_divide(e.mul(lines, e.add(lines, 1)), 2))
     started = hits(views.slice_dim(begins, 0, 0, n - 1), 0, (count,))
     first = e.sub(cumsum(started, 0, dtype=int64), 1)
@@ -135,7 +138,7 @@ def _pairs(n: int, like: Value) -> tuple[Value, Value]:
 
 @composite("pdist", method=False, pure=True)
 def pdist(input: Value, p: float = 2.0) -> Value:
-    """The p-norm of the difference of each pair of rows, in the order (0, 1), (0, 2), ..., (1, 2), ..."""
+    """The p-norm of the difference of each pair of rows: (0, 1), (0, 2), ..., (1, 2), ..."""
     if len(input._spec.shape) != 2:
         raise ShapeError(f"pdist: input must have 2 dimensions, got {input._spec!r}")
     if input._spec.dtype.kind != "f":

@@ -1,4 +1,7 @@
-"""Eigenvalues and eigenvectors, of Hermitian and of any square matrices. See Note [Matrix derivatives]."""
+"""Eigenvalues and eigenvectors, of Hermitian and of any square matrices.
+
+See Note [Matrix derivatives].
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ _eigvalsh_op = LibraryOp(
 
 
 class Eigh(NamedTuple):
-    """What linalg.eigh and linalg.eig give."""
+    """The result of linalg.eigh and linalg.eig."""
 
     eigenvalues: Any
     eigenvectors: Any
@@ -79,7 +82,10 @@ def _triangle(op: str, a: Value, triangle: str) -> str:
 
 @composite("linalg_eigh", method=False, top=False, out="exact", pure=True)
 def eigh(A: Value, UPLO: str = "L") -> Eigh:
-    """Eigenvalues, ascending, and eigenvectors of symmetric or Hermitian matrices; one triangle is read."""
+    """Eigenvalues, ascending, and eigenvectors of symmetric or Hermitian matrices.
+
+    One triangle is read.
+    """
     triangle = _triangle("linalg.eigh", A, UPLO)
     return Eigh(
         *(unflat(x, A._spec.shape[:-2]) for x in call_library(_eigh_op, (flat(A),), triangle))
@@ -96,7 +102,7 @@ def eigvalsh(A: Value, UPLO: str = "L") -> Value:
 
 
 def _eig_grad(needs: int, grads: list[Any], ins: list[Any], outs: list[Any]) -> list[Value | None]:
-    """Eigenvectors have length 1, so what would stretch them is taken off; their angle must not matter."""
+    """Eigenvectors have norm 1, so the part along them is removed; their phase must not matter."""
     (g_values, g_vectors), (values, v) = grads, outs
     turned = adjoint(v)
     if g_vectors is None:

@@ -1,11 +1,13 @@
-"""Sums of products named by subscripts: `einsum`, pair by pair in the order that opt_einsum finds cheapest.
+"""Sums of products named by subscripts: `einsum`, pair by pair in opt_einsum's cheapest order.
 
 # Note [Einsum labels]
-1. A label is a letter, or a number from a sublist as the letter at its place in A-Za-z; dimensions under "..." get the labels
-   0, 1, ... counted from the right, so that operands of different rank line up.
-2. A label that comes twice in one operand means its diagonal. A label found in one operand only and not in the result is summed
-   before the product; one that two operands share and nothing later needs is the inside of their matrix product.
-3. A size of 1 stands for any size, as elsewhere.
+1. A label is a letter, or a number from a sublist as the letter at that index in A-Za-z; dimensions
+   under "..." get the labels 0, 1, ... counted from the right, so that operands of different rank
+   are aligned.
+2. A label that occurs twice in one operand means its diagonal. A label found in one operand only
+   and not in the result is summed before the product; one that two operands share and no other term
+   needs is contracted in their matrix product.
+3. A size of 1 broadcasts, as elsewhere.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ def _result_labels(given: str | None, listed: Sequence[Sequence[Label]]) -> list
     for label in result:
         if label not in every or result.count(label) > 1:
             raise RushlightError(
-                f"einsum: {label!r} of the result {given!r} must be in an operand, and only once there"
+                f"einsum: {label!r} of the result {given!r} must be in an operand, and only once "
+                "there"
             )
     return result
 
@@ -115,7 +118,8 @@ def _without_repeats(value: Value, labels: list[Label]) -> tuple[Value, list[Lab
             shape = value._spec.shape
             if shape[first] != shape[second]:
                 raise ShapeError(
-                    f"einsum: {label!r} names sizes {shape[first]} and {shape[second]} of {value._spec!r}"
+                    f"einsum: {label!r} names sizes {shape[first]} and {shape[second]} of "
+                    f"{value._spec!r}"
                 )
             value = call.call(_diagonal, (value,), (first, second))
             del labels[second]
@@ -145,7 +149,10 @@ class Term:
 
 
 def _aligned(a: Term, b: Term, wanted: set[Label]) -> tuple[Term, Term]:
-    """Shared labels left with one size: where one of two is 1 it goes, and the other keeps the label or is summed."""
+    """Shared labels with one size: where one of two is 1 it is removed.
+
+    The other keeps the label or is summed.
+    """
     for label in [label for label in a.labels if label in b.labels]:
         n, m = a.size(label), b.size(label)
         if n == m:
@@ -160,7 +167,7 @@ def _aligned(a: Term, b: Term, wanted: set[Label]) -> tuple[Term, Term]:
 
 
 def _pair(a: Term, b: Term, wanted: set[Label]) -> Term:
-    """The product of two terms, summed over what they share and nobody wants."""
+    """The product of two terms, summed over shared labels that no other term needs."""
     a = a.without([label for label in a.labels if label not in wanted and label not in b.labels])
     b = b.without([label for label in b.labels if label not in wanted and label not in a.labels])
     a, b = _aligned(a, b, wanted)
@@ -176,7 +183,7 @@ def _pair(a: Term, b: Term, wanted: set[Label]) -> Term:
     lead, m, k, n = (numel(part) for part in sizes)
     left = views.reshape(a.ordered([*batch, *rows, *inside]), (lead, m, k))
     right = views.reshape(b.ordered([*batch, *inside, *columns]), (lead, k, n))
-    # Without a sum it is a plain product of elements.
+    # Without a sum it is an elementwise product.
     product = matmul(left, right) if inside else e.mul(views.reshape(left, (lead, m, 1)), right)
     return Term(
         views.reshape(product, (*sizes[0], *sizes[1], *sizes[3])), [*batch, *rows, *columns]
@@ -184,10 +191,10 @@ def _pair(a: Term, b: Term, wanted: set[Label]) -> Term:
 
 
 def _path(terms: Sequence[Term], result: Sequence[Label]) -> list[tuple[int, ...]]:
-    """Which terms to multiply next, by place; a product goes to the end of the list."""
+    """The positions of the terms to multiply next; a product goes to the end of the list."""
     if len(terms) < 3:
         return [tuple(range(len(terms)))]
-    import opt_einsum  # takes a while, and most programs never come here
+    import opt_einsum  # slow to import, and rarely needed
 
     symbols: dict[Label, str] = {}
     for term in terms:
@@ -199,7 +206,7 @@ def _path(terms: Sequence[Term], result: Sequence[Label]) -> list[tuple[int, ...
     ]
     equation = f"{','.join(spelled[:-1])}->{spelled[-1]}"
     shapes = [term.value._spec.shape for term in terms]
-    # Sizes that do not fit are told by the product itself, in our words.
+    # Sizes that do not fit are refused by the product itself, with our message.
     if any(a != b and 1 not in (a, b) for a, b in _meeting(terms)):
         return [tuple(range(len(terms)))]
     path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
@@ -207,7 +214,7 @@ def _path(terms: Sequence[Term], result: Sequence[Label]) -> list[tuple[int, ...
 
 
 def _meeting(terms: Sequence[Term]) -> list[tuple[int, int]]:
-    """Pairs of sizes that go by one label."""
+    """Pairs of sizes of one label."""
     sizes: dict[Label, int] = {}
     pairs = []
     for term in terms:
@@ -221,7 +228,10 @@ def _meeting(terms: Sequence[Term]) -> list[tuple[int, int]]:
 
 @composite("einsum", method=False, pure=True)
 def einsum(*args: Any) -> Value:
-    """Sums of products named by subscripts: einsum("ij,jk->ik", a, b), or einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    """Sums of products named by subscripts: einsum("ij,jk->ik", a, b), or by sublists.
+
+    The latter is einsum(a, [0, 1], b, [1, 2], [0, 2]).
+    """
     if not args:
         raise ValueError("einsum: an equation and at least one operand are needed")
     subscripts, given, operands = _parsed(args)

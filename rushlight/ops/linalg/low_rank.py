@@ -1,6 +1,7 @@
 """The largest singular values and eigenvalues of large matrices, by iteration on a few vectors.
 
-How good the result is depends on the matrix: the further the values lie apart, the fewer iterations find them.
+The accuracy depends on the matrix: the larger the gaps between the values, the fewer iterations are
+needed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rushlight.ops.view import complex_parts, views
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import physical_of
 
-MOST_ITERATIONS = 10_000  # a few seconds of small matrices; what has not converged by then does not
+MOST_ITERATIONS = 10_000  # some seconds for small matrices; later convergence is unlikely
 
 
 def check_iterations(op: str, niter: int) -> None:
@@ -37,7 +38,7 @@ def check_iterations(op: str, niter: int) -> None:
 
 
 def _range(a: Value, q: int, niter: int) -> Value:
-    """Orthonormal columns that nearly span where `a` is largest (Halko, Martinsson and Tropp, algorithm 4.4)."""
+    """Orthonormal columns that approximate the range of `a` (Halko et al., algorithm 4.4)."""
     check_iterations("svd_lowrank", niter)
     spec = a._spec
     start: Any = random.randn((spec.shape[-1], q), dtype=spec.dtype, device=spec.device.device.name)
@@ -60,7 +61,10 @@ def _lowrank(a: Value, q: int, niter: int) -> SVD:
 @composite("svd_lowrank", method=False)
 @random.drawing
 def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | None = None) -> SVD:
-    """About the q largest singular values of A - M, with U and V, by random projection and `niter` iterations."""
+    """Approximately the q largest singular values of A - M, with U and V.
+
+    They come from random projection and `niter` iterations.
+    """
     check_matrices("svd_lowrank", A)
     rank = 6 if q is None else q
     if not 0 <= rank <= min(A._spec.shape[-2:]):
@@ -71,13 +75,14 @@ def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | N
 @composite("pca_lowrank", method=False)
 @random.drawing
 def pca_lowrank(A: Value, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
-    """About the q largest principal components of the rows of A: svd_lowrank of A without its mean row."""
+    """Approximately the q largest principal components of A: svd_lowrank less the mean row."""
     check_matrices("pca_lowrank", A)
     m, n = A._spec.shape[-2:]
     rank = min(6, m, n) if q is None else q
     if not 0 <= rank <= min(m, n) or niter < 0:
         raise ValueError(
-            f"pca_lowrank: q is from 0 to the smaller size of {A._spec!r}, niter not negative; got {q}, {niter}"
+            f"pca_lowrank: q is from 0 to the smaller size of {A._spec!r}, niter not negative; got "
+            f"{q}, {niter}"
         )
     return _lowrank(e.sub(A, reductions.mean(A, -2, True)) if center else A, rank, niter)
 
@@ -86,14 +91,14 @@ def pca_lowrank(A: Value, q: int | None = None, center: bool = True, niter: int 
 
 
 class Eigenpairs(NamedTuple):
-    """What lobpcg gives."""
+    """The result of lobpcg."""
 
     eigenvalues: Any
     eigenvectors: Any
 
 
 def _chosen(pairs: tuple[Value, Value], count: int, largest: bool) -> tuple[Value, Value]:
-    """The first or last `count` of ascending eigenvalues; the largest first where they are asked for."""
+    """The first or last `count` of ascending eigenvalues; the last in descending order."""
     values, vectors = pairs
     n = values._spec.shape[-1]
     if not largest:
@@ -104,7 +109,7 @@ def _chosen(pairs: tuple[Value, Value], count: int, largest: bool) -> tuple[Valu
 
 
 def flipped(x: Value) -> Value:
-    """x from the other end of its last dimension."""
+    """x reversed along its last dimension."""
     size = x._spec.shape[-1]
     return (
         views.cat([narrow(x, -1, i, i + 1) for i in range(size - 1, -1, -1)], -1) if size > 1 else x
@@ -114,7 +119,7 @@ def flipped(x: Value) -> Value:
 def _iterated(
     a: Value, x: Value, filter_of: Value | None, niter: int, tol: float, largest: bool
 ) -> Eigenpairs:
-    """Knyazev's: the best vectors in the span of the last ones, their residuals and the last step."""
+    """Knyazev's method: the best vectors in the span of the last ones, residuals and step."""
     count = x._spec.shape[-1]
     x, step = linalg_qr(x).Q, None
     values = complex_parts.real_part(diagonal_of(product(adjoint(x), product(a, x))))
@@ -153,10 +158,11 @@ def lobpcg(
     ortho_fparams: Any = None,
     ortho_bparams: Any = None,
 ) -> Eigenpairs:
-    """k extreme eigenvalues of A x = e B x, A symmetric and B positive definite, by iteration from X.
+    """k extreme eigenvalues of A x = e B x by iteration from X.
 
-    Where a gradient is asked for, it needs all eigenvectors, and eigh finds them instead. Of `method`, `tracker` and
-    the ortho parameters, which steer PyTorch's own iteration, none has an effect.
+    A is symmetric and B positive definite. A gradient needs all eigenvectors, so eigh computes them
+    where one is needed. `method`, `tracker` and the ortho parameters, which control PyTorch's own
+    iteration, have no effect.
     """
     check_matrices("lobpcg", *(v for v in (A, B, X, iK) if v is not None), square=True)
     size, wanted = A._spec.shape[-1], 1 if k is None else k

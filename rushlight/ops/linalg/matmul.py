@@ -31,7 +31,7 @@ from rushlight.tape.record.op import Op, Plan, Static, check_devices, check_dtyp
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
-# A product of two numbers costs far less inside a contraction than an element moved through memory.
+# A multiplication inside a contraction costs far less than an element moved through memory.
 _COST_OF_PRODUCT = 0.02
 
 
@@ -47,7 +47,10 @@ def _check_types(name: str, ins: Sequence[Spec]) -> None:
 def contract(
     pool: Any, dtype: Any, batch: Shape, m: int, n: int, k: int, strides: Sequence[Shape]
 ) -> Any:
-    """A launch for out, a, b with the given batch sizes; strides are (*batch, rows, columns) per operand."""
+    """A launch for out, a, b with the given batch sizes.
+
+    Strides are (*batch, rows, columns) per operand.
+    """
     if 0 in (*batch, m, n):  # the other sizes may be any numbers
         return lambda *addresses: None
     sizes, steps = collapse(batch, [st[:-2] for st in strides])
@@ -67,7 +70,7 @@ def _batch(ins: Sequence[Spec]) -> Shape:
 
 
 def _walk(spec: Spec, shape: Shape) -> Shape:
-    """Strides over a broadcast operand; those of an empty one matter only in that they merge."""
+    """Strides over a broadcast operand; those of an empty one are such that they merge."""
     return (
         broadcast_strides(spec.shape, spec.strides, shape)
         if spec.numel
@@ -76,7 +79,10 @@ def _walk(spec: Spec, shape: Shape) -> Shape:
 
 
 def _one_for_all(batch: Shape, m: int, strides: Sequence[Shape]) -> tuple[int, Sequence[Shape]]:
-    """Where one matrix b serves the whole batch, all rows of the batch as those of one product; else as they are."""
+    """Where one matrix b serves the whole batch, all rows of the batch as rows of one product.
+
+    Else unchanged.
+    """
     out, a, b = strides
     if any(st and size != 1 for st, size in zip(b, batch, strict=False)):
         return m, strides
@@ -140,7 +146,7 @@ _dot = rowwise(
 
 
 def _mergeable(value: Value, batch: Shape) -> Value:
-    """A value whose batch dimensions a kernel can walk as two; a copy where they are more."""
+    """A value with at most two batch dimensions for the kernel; a copy where there are more."""
     spec = value._spec
     if len(batch) <= 2:
         return value
@@ -154,7 +160,7 @@ def _mergeable(value: Value, batch: Shape) -> Value:
 
 
 def autocast(*values: Value) -> list[Value]:
-    """Under `autocast`, float32 operands of a contraction in the lower type; recorded as casts."""
+    """Under `autocast`, float32 operands of a contraction in the lower dtype; recorded as casts."""
     lower = STATE.get().autocast
     if lower is None:
         return list(values)
@@ -173,7 +179,8 @@ def matmul(input: Value, other: Value) -> Value:
     left, right = input._spec.shape, other._spec.shape
     if not left or not right:
         raise ShapeError(
-            f"matmul: both operands need at least one dimension, got {input._spec!r} and {other._spec!r}"
+            f"matmul: both operands need at least one dimension, got {input._spec!r} and "
+            f"{other._spec!r}"
         )
     if (
         len(left) == 1
@@ -210,8 +217,9 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     n, k = w.shape if len(w.shape) == 2 else (-1, -1)
     if not x.shape or x.shape[-1] != k or (len(ins) > 2 and ins[2].shape != (n,)):
         raise ShapeError(
-            f"linear: input {x!r}, weight {w!r}{', bias ' + repr(ins[2]) if len(ins) > 2 else ''} do not fit: "
-            f"the input's last size must be the weight's last, the bias as long as the weight's first"
+            f"linear: input {x!r}, weight {w!r}{', bias ' + repr(ins[2]) if len(ins) > 2 else ''} "
+            "do not fit: the input's last size must be the weight's last, the bias as long as the "
+            "weight's first"
         )
     rows = numel(x.shape[:-1])
     out = Spec.of(pool, x.dtype, (*x.shape[:-1], n))
@@ -256,7 +264,7 @@ _linear = KernelOp(
 
 
 def matmul_plain(g: Value, w: Value) -> Value:
-    """g @ w for a batch of rows and one matrix, outside autocast (the forward has decided)."""
+    """g @ w for a batch of rows and one matrix, outside autocast (the forward has cast)."""
     return views.reshape(_product(_rows(g), w), (*g._spec.shape[:-1], w._spec.shape[1]))
 
 
@@ -272,9 +280,8 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
         return call.run(known, operands)
     x = operands[0]
     shape = x._spec.shape
-    if (
-        len(operands[1]._spec.shape) == 1 and bias is None
-    ):  # one feature comes out, without a dimension
+    # One output feature, without a dimension.
+    if len(operands[1]._spec.shape) == 1 and bias is None:
         return matmul(x, operands[1])
     sizes, _ = collapse(shape[:-1], (x._spec.strides[:-1],)) if shape else ((), ())
     if len(sizes) > 1:

@@ -1,4 +1,4 @@
-"""What ops on batches of matrices share: checks, batches as one dimension, adjoints, triangles."""
+"""Helpers of ops on batches of matrices: checks, merged batches, adjoints, triangles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ product = _product  # matmul without its casts: derivatives are not under autoca
 
 
 def check_matrices(op: str, *values: Value, square: bool = False) -> None:
-    """Tensors of at least two dimensions and of a type LAPACK has, all the same."""
+    """Tensors of at least two dimensions, all of one dtype that LAPACK has."""
     for x in values:
         if not isinstance(x, Value):
             raise DTypeError(f"{op}: takes tensors, got {type(x).__name__}")
@@ -35,11 +35,13 @@ def check_matrices(op: str, *values: Value, square: bool = False) -> None:
             )
         if x._spec.dtype not in LAPACK:
             raise DTypeError(
-                f"{op}: takes float32, float64 and complex, got {x._spec!r}; cast with .float() or .double() first"
+                f"{op}: takes float32, float64 and complex, got {x._spec!r}; cast with .float() or "
+                ".double() first"
             )
         if x._spec.dtype is not values[0]._spec.dtype:
             raise DTypeError(
-                f"{op}: operands must have one dtype, got {values[0]._spec!r} and {x._spec!r}; cast with .to(dtype)"
+                f"{op}: operands must have one dtype, got {values[0]._spec!r} and {x._spec!r}; "
+                "cast with .to(dtype)"
             )
     if square and values[0]._spec.shape[-1] != values[0]._spec.shape[-2]:
         raise ShapeError(f"{op}: A must be batches of square matrices, got {values[0]._spec!r}")
@@ -55,7 +57,7 @@ def flat(x: Value) -> Value:
 
 
 def unflat(x: Value, batch: Shape) -> Value:
-    """The batch dimension as it was."""
+    """The batch dimensions restored."""
     return views.reshape(x, (*batch, *x._spec.shape[1:]))
 
 
@@ -66,12 +68,12 @@ def batched(op: str, *values: Value) -> tuple[Shape, list[Value]]:
 
 
 def one_each(x: Value, batch: Shape, own: Shape) -> Value:
-    """Of results for a batch that matrices of batch shape `own` were expanded to, one for each of the matrices."""
+    """Results for an expanded batch reduced to one for each matrix of batch shape `own`."""
     if own == batch:
         return x
     spec = x._spec
     shape = (*own, *spec.shape[len(batch) :])
-    if not spec.numel or not numel(own):  # an expanded batch of none has found nothing
+    if not spec.numel or not numel(own):  # an empty expanded batch has no results
         return full_spec(Spec.of(spec.device, spec.dtype, shape), 0)
     for _ in range(len(batch) - len(own)):
         x = views.select(x, 0, 0)
@@ -137,7 +139,7 @@ def on_diagonal(x: Value, values: Value | float) -> Value:
 
 
 def summed(parts: Sequence[Value | None]) -> Value | None:
-    """The sum of those that are there."""
+    """The sum of the values that are not None."""
     total: Value | None = None
     for part in parts:
         if part is not None:

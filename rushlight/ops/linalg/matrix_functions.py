@@ -1,4 +1,4 @@
-"""Functions of matrices: pseudoinverse, least squares, rank, condition, norms, powers, the exponential, LDL."""
+"""Functions of matrices: pseudoinverse, least squares, rank, norms, powers, exp, LDL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ _EPSILON = {float32: 2.0**-23, float64: 2.0**-52}
 def _pinv_grad(
     needs: int, grads: list[Any], ins: list[Any], outs: list[Any], hermitian: bool
 ) -> list[Value | None]:
-    """Golub and Pereyra's; no singular value is divided by, so multiple and missing ones are no matter."""
+    """Golub and Pereyra's formula.
+
+    Nothing is divided by singular values, so multiple and zero ones are fine.
+    """
     a, p, g = ins[0], outs[0], adjoint(grads[0])
     turned = adjoint(p)
     inner = product(g, p)
@@ -116,7 +119,7 @@ def pinverse(input: Value, rcond: float = 1e-15) -> Value:
 
 
 class Lstsq(NamedTuple):
-    """What linalg.lstsq gives."""
+    """The result of linalg.lstsq."""
 
     solution: Any
     residuals: Any
@@ -154,7 +157,10 @@ _lstsq_op = LibraryOp(
 
 @composite("linalg_lstsq", method=False, top=False, out="cast")
 def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None = None) -> Lstsq:
-    """X with the least |A X - B|, and of those the least |X|; residuals where A has full column rank."""
+    """X with the least |A X - B|, and of those the least |X|.
+
+    Residuals where A has full column rank.
+    """
     name = "linalg.lstsq"
     driver = "gelsy" if driver is None else driver
     if driver not in ("gels", "gelsy", "gelsd", "gelss"):
@@ -200,7 +206,10 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
 def matrix_rank(
     A: Value, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
 ) -> Value:
-    """How many singular values are above max(atol, rtol * largest); `tol` is an older name of atol."""
+    """The number of singular values above max(atol, rtol * largest).
+
+    `tol` is an older name of atol.
+    """
     check_matrices("linalg.matrix_rank", A, square=hermitian)
     if tol is not None:
         atol, rtol = tol, 0.0
@@ -233,7 +242,11 @@ def matrix_norm(
     *,
     dtype: DType | None = None,
 ) -> Value:
-    """The norm of matrices: "fro", "nuc", the largest or smallest singular value (2, -2), column (1) or row sum (inf)."""
+    """The norm of matrices.
+
+    "fro", "nuc", the largest or smallest singular value (2, -2), column sum (1, -1) or row sum
+    (inf, -inf).
+    """
     spec = A._spec
     if spec.dtype.kind not in "fc":
         raise DTypeError(
@@ -260,7 +273,7 @@ def matrix_norm(
     along, sought = (rows, columns) if abs(ord) == 1 else (columns, rows)
     sums = reductions.sum(e.abs(A), along, True)
     if ord > 0 and not spec.shape[sought]:
-        return reductions.sum(sums, (rows, columns), keepdim)  # nothing is larger than 0
+        return reductions.sum(sums, (rows, columns), keepdim)  # the largest of none is 0
     best = (reductions.amax if ord > 0 else reductions.amin)(sums, sought, True)
     return best if keepdim else reductions.sum(best, (rows, columns))
 
@@ -278,7 +291,7 @@ def linalg_norm(
     *,
     dtype: DType | None = None,
 ) -> Value:
-    """The norm of vectors where one dimension is named or found, of matrices where two are."""
+    """The norm of vectors for one dimension, of matrices for two."""
     dims = None if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     rank = len(A._spec.shape)
     if ord is not None and dims is not None and not 1 <= len(dims) <= 2:
@@ -302,7 +315,10 @@ def norm(
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Value:
-    """The p-norm of the elements over dimensions; "fro" and None mean 2, "nuc" the sum of singular values."""
+    """The p-norm of the elements over dimensions.
+
+    "fro" and None mean 2, "nuc" the sum of singular values.
+    """
     if p == "nuc":
         dims = dim if dim is not None else tuple(range(len(input._spec.shape)))
         return matrix_norm(input, "nuc", dims, keepdim, dtype=dtype)
@@ -325,13 +341,13 @@ def nuclear_norm(
 
 @composite("frobenius_norm", method=False, out="cast")
 def frobenius_norm(input: Value, dim: int | Sequence[int], keepdim: bool = False) -> Value:
-    """The length of the elements over dimensions, seen as one vector."""
+    """The Euclidean norm of the elements over dimensions."""
     return statistics.vector_norm(input, 2, dim, keepdim)
 
 
 @composite("linalg_cond", method=False, top=False, out="cast")
 def cond(A: Value, p: Any = None) -> Value:
-    """The norm of matrices times that of their inverses; by default the largest by the smallest singular value."""
+    """The norm of matrices times that of their inverses; by default by singular values."""
     check_matrices("linalg.cond", A)
     if p is None or p in (2, -2):
         values = svdvals(A)
@@ -369,9 +385,8 @@ def matrix_power(input: Value, n: int) -> Value:
     if n == 0:
         where = {"device": input._spec.device.device.name}
         one = creation.eye(shape[-1], dtype=input._spec.dtype, **where)
-        return e.select(
-            creation.full((), True, **where), one, input
-        )  # on the tape, with gradient 0
+        # On the tape, with gradient 0.
+        return e.select(creation.full((), True, **where), one, input)
     out: Value | None = None
     square = input
     while True:
@@ -384,7 +399,7 @@ def matrix_power(input: Value, n: int) -> Value:
         square = matmul(square, square)
 
 
-# exp(x) = sum of x^k / k! up to 18: for |x| <= 1 what is left out is below 2^-53.
+# exp(x) = sum of x^k / k! up to 18: for |x| <= 1 the remainder is below 2^-53.
 _TERMS = 18
 
 
@@ -394,7 +409,8 @@ def matrix_exp(input: Value) -> Value:
     shape = input._spec.shape
     if input._spec.dtype.kind not in "fc" or len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(
-            f"matrix_exp: square matrices of floating point or complex numbers are needed, got {input._spec!r}"
+            "matrix_exp: square matrices of floating point or complex numbers are needed, got "
+            f"{input._spec!r}"
         )
     n = shape[-1]
     if not input._spec.numel:
@@ -448,14 +464,14 @@ def _series(a: Value, one: Value) -> Value:
 
 
 class LDLFactor(NamedTuple):
-    """What linalg.ldl_factor gives."""
+    """The result of linalg.ldl_factor."""
 
     LD: Any
     pivots: Any
 
 
 class LDLFactorEx(NamedTuple):
-    """What linalg.ldl_factor_ex gives."""
+    """The result of linalg.ldl_factor_ex."""
 
     LD: Any
     pivots: Any
@@ -490,7 +506,10 @@ def _ldl(a: Value, hermitian: bool, label: str) -> LDLFactorEx:
 
 @composite("linalg_ldl_factor_ex", method=False, top=False, out="exact")
 def ldl_factor_ex(A: Value, *, hermitian: bool = False, check_errors: bool = False) -> LDLFactorEx:
-    """L and D of A = L D L^T (L^H if hermitian) in one matrix, LAPACK's pivots, and 0 or the first zero of D."""
+    """L and D of A = L D L^T (L^H if hermitian) in one matrix, LAPACK's pivots, and info.
+
+    The info is 0 or the index of the first zero of D.
+    """
     return _ldl(A, hermitian, "linalg.ldl_factor_ex" if check_errors else "")
 
 
@@ -502,11 +521,12 @@ def ldl_factor(A: Value, *, hermitian: bool = False) -> LDLFactor:
 
 @composite("linalg_ldl_solve", method=False, top=False, out="exact")
 def ldl_solve(LD: Value, pivots: Value, B: Value, *, hermitian: bool = False) -> Value:
-    """X of A X = B from what ldl_factor gave of A."""
+    """X of A X = B from the result of ldl_factor for A."""
     check_matrices("linalg.ldl_solve", LD, B, square=True)
     if LD._spec.shape[-1] != B._spec.shape[-2] or pivots._spec.shape != LD._spec.shape[:-1]:
         raise ShapeError(
-            f"linalg.ldl_solve: LD {LD._spec!r}, pivots {pivots._spec!r} and B {B._spec!r} do not fit"
+            f"linalg.ldl_solve: LD {LD._spec!r}, pivots {pivots._spec!r} and B {B._spec!r} do not "
+            "fit"
         )
     batch, (ld, b, exchanges) = batched("linalg.ldl_solve", LD, B, row(pivots))
     n = LD._spec.shape[-1]
@@ -519,13 +539,14 @@ def ldl_solve(LD: Value, pivots: Value, B: Value, *, hermitian: bool = False) ->
 
 @composite("linalg_tensorinv", method=False, top=False, out="cast")
 def tensorinv(A: Value, ind: int = 2) -> Value:
-    """The inverse of A as a matrix whose rows are the first `ind` dimensions and whose columns are the others."""
+    """The inverse of A as a matrix whose rows are the first `ind` dimensions."""
     if ind <= 0:
         raise RushlightError(f"linalg.tensorinv: ind must be positive, got {ind}")
     rows, columns = A._spec.shape[:ind], A._spec.shape[ind:]
     if numel(rows) != numel(columns):
         raise ShapeError(
-            f"linalg.tensorinv: the first {ind} sizes of {A._spec!r} must multiply to as much as the others"
+            f"linalg.tensorinv: the first {ind} sizes of {A._spec!r} must multiply to as much as "
+            "the others"
         )
     return views.reshape(inv(views.reshape(A, (numel(rows), numel(columns)))), (*columns, *rows))
 

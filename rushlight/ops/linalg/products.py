@@ -30,7 +30,8 @@ def _check_ranks(op: str, *expected: tuple[str, Value, int]) -> None:
 def _check_same(op: str, a: Value, b: Value) -> None:
     if a._spec.dtype is not b._spec.dtype:
         raise DTypeError(
-            f"{op}: operands must have one dtype, got {a._spec!r} and {b._spec!r}; cast with .to(dtype)"
+            f"{op}: operands must have one dtype, got {a._spec!r} and {b._spec!r}; cast with "
+            ".to(dtype)"
         )
 
 
@@ -66,7 +67,7 @@ def dot(input: Value, tensor: Value) -> Value:
 
 @composite("vdot", out="exact", pure=True)
 def vdot(input: Value, other: Value) -> Value:
-    """Sum of the products of two vectors, the first conjugated: real numbers are their own conjugates."""
+    """Sum of the products of two vectors, the first conjugated."""
     _check_ranks("vdot", ("input", input, 1), ("other", other, 1))
     return matmul(conjugate(input), other)
 
@@ -101,14 +102,14 @@ def ger(input: Value, vec2: Value) -> Value:
     return _outer(input, vec2)
 
 
-# ---- beta * input + alpha * product; as `older`, PyTorch's older calls with beta and alpha among the tensors ----
+# ---- beta * input + alpha * product; `older`: calls with beta and alpha among the tensors ----
 
 _FACTORS = ("beta", "alpha")
 
 
 def _scaled(value: Value, factor: Any) -> Value:
     if not value._spec.differentiable:
-        factor = int(factor)  # as PyTorch does: the fraction is dropped
+        factor = int(factor)  # as in PyTorch: the fraction is dropped
     return value if factor == 1 else e.mul(value, factor)
 
 
@@ -121,7 +122,7 @@ def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> V
     (input,) = autocast(input)
     _check_same(op, input, product)
     product = _scaled(product, alpha)
-    # With beta 0 the input is not read: its NaN must not come through.
+    # With beta 0 the input is not read: its NaN must not propagate.
     return product if beta == 0 else e.add(_scaled(input, beta), product)
 
 
@@ -162,7 +163,8 @@ def addr(
     for name, factor in (("beta", beta), ("alpha", alpha)):
         if isinstance(factor, bool) and dtype is not bool_:
             raise DTypeError(
-                f"addr: a bool {name} is for bool tensors, the result is {dtype.name}; give a number"
+                f"addr: a bool {name} is for bool tensors, the result is {dtype.name}; give a "
+                "number"
             )
         if isinstance(factor, float) and dtype.kind in "biu":
             raise DTypeError(
@@ -229,7 +231,7 @@ def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
 
 @composite("tensordot", method=False, out="exact", pure=True)
 def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
-    """Sums of products over the last dims of a and the first of b, or over pairs of named dimensions."""
+    """Sums of products over the last dims of a and the first of b, or over pairs of dimensions."""
     _check_same("tensordot", a, b)
     first, second = _dims_pair(a, b, dims)
     for i, j in zip(first, second, strict=True):
@@ -238,7 +240,7 @@ def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
             raise ShapeError(
                 f"tensordot: dimension {i} of {a._spec!r} and {j} of {b._spec!r} differ in size"
             )
-        if n == 1 and m != 1:  # a size of 1 stands for all: the other is summed by itself
+        if n == 1 and m != 1:  # a size of 1 broadcasts: the other is summed by itself
             b = reductions.sum(b, j, True, dtype=b._spec.dtype)
         elif m == 1 and n != 1:
             a = reductions.sum(a, i, True, dtype=a._spec.dtype)
@@ -289,7 +291,8 @@ def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     dim = wrap_dim(dim, len(shape), "cross")
     if not shape or shape[dim] != 3 or len(input._spec.shape) != len(other._spec.shape):
         raise ShapeError(
-            f"cross: {input._spec!r} and {other._spec!r} need as many dimensions and size 3 along {dim}"
+            f"cross: {input._spec!r} and {other._spec!r} need as many dimensions and size 3 along "
+            f"{dim}"
         )
     a, b = (views.unbind(views.expand(x, shape), dim) for x in (input, other))
     return views.stack(
@@ -326,7 +329,7 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
 
 
 def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
-    """Sum of products along a dimension, the first conjugated, the others broadcast: linalg.vecdot."""
+    """Sum of products along a dimension, the first conjugated: linalg.vecdot."""
     product = e.mul(conjugate(x), y)
     if product._spec.dtype is bool_:
         raise DTypeError(f"vecdot: does not take bool, got {x._spec!r} and {y._spec!r}")
@@ -335,7 +338,7 @@ def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
 
 @stores("exact")
 def multi_dot(tensors: Sequence[Value]) -> Value:
-    """Product of a chain whose ends may be vectors, in the order with the fewest multiplications: linalg.multi_dot."""
+    """Product of a chain whose ends may be vectors, in the cheapest order: linalg.multi_dot."""
     given = list(tensors)
     if len(given) < 2:
         raise RushlightError(f"multi_dot: at least two tensors are needed, got {len(given)}")
@@ -356,7 +359,10 @@ def multi_dot(tensors: Sequence[Value]) -> Value:
 
 
 def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
-    """Where to cut each stretch of a chain of matrices (sizes[i], sizes[i + 1]) for the fewest multiplications."""
+    """The cut of each range of a chain of matrices with the fewest multiplications.
+
+    Matrix i is (sizes[i], sizes[i + 1]).
+    """
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
     cuts: dict[tuple[int, int], int] = {}
@@ -376,7 +382,7 @@ def _chained(matrices: Sequence[Value], cuts: dict[tuple[int, int], int]) -> Val
     """The products in the order of the cuts."""
     parts: dict[tuple[int, int], Value] = {(i, i): m for i, m in enumerate(matrices)}
     wanted = [(0, len(matrices) - 1)]
-    for i, j in wanted:  # it grows while it is walked
+    for i, j in wanted:  # it grows during the loop
         if i < j:
             wanted += [(i, cuts[i, j]), (cuts[i, j] + 1, j)]
     for i, j in reversed(wanted):

@@ -1,10 +1,10 @@
 """Linear systems: solving, inverses, triangles, LU, determinants, least squares.
 
 # Note [Matrix derivatives]
-1. Gradients are PyTorch's: of a complex tensor, the conjugate of the derivative; so adjoints stand where real formulas
-   have transposes.
-2. Every rule is written in ops that have rules, so all orders follow. Where a rule needs a factorisation of its own it
-   asks for no error: what is singular gives infinities there.
+1. Gradients are PyTorch's: of a complex tensor, the conjugate of the derivative; so adjoints
+   replace the transposes of real formulas.
+2. Every rule is written in ops that have rules, so all orders follow. A factorisation inside a rule
+   raises no error: singular matrices give infinities there.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def _solve(a: Value, b: Value, label: str) -> tuple[Value, Value]:
 
 
 class SolveEx(NamedTuple):
-    """What linalg.solve_ex gives."""
+    """The result of linalg.solve_ex."""
 
     result: Any
     info: Any
 
 
 class InvEx(NamedTuple):
-    """What linalg.inv_ex gives."""
+    """The result of linalg.inv_ex."""
 
     inverse: Any
     info: Any
@@ -118,7 +118,7 @@ def solve(A: Value, B: Value, *, left: bool = True) -> Value:
 
 @composite("linalg_solve_ex", method=False, top=False, out="exact")
 def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = False) -> SolveEx:
-    """X of A X = B, and per matrix 0 or the step at which it was found singular."""
+    """X of A X = B, and per matrix 0 or the step at which it is singular."""
     return SolveEx(*_solved(A, B, left, "linalg.solve_ex" if check_errors else ""))
 
 
@@ -138,7 +138,7 @@ def inv(A: Value) -> Value:
 
 @composite("linalg_inv_ex", method=False, top=False, out="exact")
 def inv_ex(A: Value, *, check_errors: bool = False) -> InvEx:
-    """The inverse, and per matrix 0 or the step at which it was found singular."""
+    """The inverse, and per matrix 0 or the step at which it is singular."""
     return InvEx(*_inverted(A, "linalg.inv" if check_errors else ""))
 
 
@@ -186,7 +186,7 @@ def right_triangular(b: Value, a: Value, upper: bool, unit: bool = False) -> Val
 def solve_triangular(
     A: Value, B: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Value:
-    """X of A X = B, or of X A = B, where A is a triangle, of which the other half is not read."""
+    """X of A X = B, or of X A = B, where A is a triangle; the other half is not read."""
     check_matrices("linalg.solve_triangular", A, B, square=True)
     if A._spec.shape[-1] != B._spec.shape[-2 if left else -1]:
         raise ShapeError(f"linalg.solve_triangular: A {A._spec!r} and B {B._spec!r} do not fit")
@@ -199,7 +199,7 @@ def solve_triangular(
 
 
 class TriangularSolve(NamedTuple):
-    """What triangular_solve gives."""
+    """The result of triangular_solve."""
 
     solution: Any
     cloned_coefficient: Any
@@ -228,7 +228,7 @@ def _lu_results(ins: Sequence[Spec], label: str) -> list[tuple[DType, tuple[int,
 def _lu_grad(
     needs: int, grads: list[Any], ins: list[Any], outs: list[Any], label: str
 ) -> list[Value | None]:
-    """Of A = P L U: what moves L is below the diagonal of L^-1 P^T dA U^-1, what moves U the rest."""
+    """Of A = P L U: the part of L^-1 P^T dA U^-1 below the diagonal changes L, the rest U."""
     g, lu, pivots = grads[0], outs[0], call.detached(outs[1])
     m, n = lu._spec.shape[-2:]
     k = min(m, n)
@@ -281,14 +281,14 @@ def unit_lower(lu: Value) -> Value:
 
 
 class LUFactor(NamedTuple):
-    """What linalg.lu_factor gives."""
+    """The result of linalg.lu_factor."""
 
     LU: Any
     pivots: Any
 
 
 class LUFactorEx(NamedTuple):
-    """What linalg.lu_factor_ex gives."""
+    """The result of linalg.lu_factor_ex."""
 
     LU: Any
     pivots: Any
@@ -296,7 +296,7 @@ class LUFactorEx(NamedTuple):
 
 
 class LU(NamedTuple):
-    """What linalg.lu and lu_unpack give."""
+    """The result of linalg.lu and lu_unpack."""
 
     P: Any
     L: Any
@@ -314,7 +314,10 @@ def _lu_factored(a: Value, pivot: bool, op: str, label: str) -> LUFactorEx:
 
 @composite("linalg_lu_factor_ex", method=False, top=False, out="exact")
 def lu_factor_ex(A: Value, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:
-    """L and U in one matrix, the row exchanged with each (from 1), and 0 or the first zero pivot."""
+    """L and U in one matrix, the row exchanged with each (from 1), and info.
+
+    The info is 0 or the index of the first zero pivot.
+    """
     return _lu_factored(
         A, pivot, "linalg.lu_factor_ex", "linalg.lu_factor_ex" if check_errors else ""
     )
@@ -337,7 +340,7 @@ def lu(A: Value, pivot: bool = True, get_infos: bool = False) -> Any:
 def lu_unpack(
     LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> LU:
-    """P, L and U of A = P L U from what lu_factor gave."""
+    """P, L and U of A = P L U from the result of lu_factor."""
     check_matrices("lu_unpack", LU_data)
     m, n = LU_data._spec.shape[-2:]
     k, batch = min(m, n), LU_data._spec.shape[:-2]
@@ -368,7 +371,7 @@ def linalg_lu(A: Value, *, pivot: bool = True) -> LU:
 def linalg_lu_solve(
     LU: Value, pivots: Value, B: Value, *, left: bool = True, adjoint: bool = False
 ) -> Value:
-    """X of A X = B (X A = B; A^H X = B), from what lu_factor gave of A."""
+    """X of A X = B (X A = B; A^H X = B), from the result of lu_factor for A."""
     check_matrices("linalg.lu_solve", LU, B, square=True)
     if LU._spec.shape[-1] != B._spec.shape[-2 if left else -1]:
         raise ShapeError(f"linalg.lu_solve: LU {LU._spec!r} and B {B._spec!r} do not fit")
@@ -394,7 +397,7 @@ def _through(p: Value, lower: Value, upper: Value, b: Value, turned: bool) -> Va
 
 @composite("lu_solve", out="exact")
 def lu_solve(input: Value, LU_data: Value, LU_pivots: Value) -> Value:
-    """X of A X = input, from what lu gave of A."""
+    """X of A X = input, from the result of lu for A."""
     return linalg_lu_solve(LU_data, LU_pivots, input)
 
 
@@ -414,7 +417,10 @@ def _cofactor_grad(
 def _slope_grad(
     needs: int, grads: list[Any], ins: list[Any], outs: list[Any]
 ) -> list[Value | None]:
-    """The slope is linear and symmetric in its direction; of the matrix this is the third derivative, by the inverse."""
+    """The slope is linear and symmetric in its direction.
+
+    This is the third derivative by the matrix, by the inverse.
+    """
     a, g = ins
     h = conj(grads[0])
     of_direction = conj(call_library(_slope_op, (a, h))) if needs & 2 else None
@@ -471,7 +477,7 @@ def _slogdet_grad(
     needs: int, grads: list[Any], ins: list[Any], outs: list[Any]
 ) -> list[Value | None]:
     g = grads[1]
-    if ins[0]._spec.dtype.kind == "c" and grads[0] is not None:  # the angle moves too
+    if ins[0]._spec.dtype.kind == "c" and grads[0] is not None:  # the phase changes too
         turn = complex_parts.imag_part(e.mul(conj(grads[0]), outs[0]))
         size = e.mul(turn, 0) if g is None else g
         g = complex_numbers.complex(size, e.neg(turn))
@@ -492,7 +498,7 @@ _slogdet_op = LibraryOp(
 
 
 class SLogDet(NamedTuple):
-    """What slogdet gives."""
+    """The result of slogdet."""
 
     sign: Any
     logabsdet: Any
@@ -500,7 +506,7 @@ class SLogDet(NamedTuple):
 
 @composite("slogdet", out="exact", pure=True)
 def slogdet(A: Value) -> SLogDet:
-    """The sign of the determinant and the logarithm of its size."""
+    """The sign of the determinant and the logarithm of its absolute value."""
     check_matrices("linalg.slogdet", A, square=True)
     sign, size = call_library(_slogdet_op, (flat(A),))
     batch = A._spec.shape[:-2]

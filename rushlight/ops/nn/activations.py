@@ -1,4 +1,7 @@
-"""Activation functions, and distances and similarities of vectors. Parameters are launch-time numbers of one kernel."""
+"""Activation functions, and distances and similarities of vectors.
+
+Parameters are launch-time numbers of one kernel.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def _zero(like: Expr) -> Expr:
 
 
 def _floats(op: str, input: Value) -> Value:
-    """Where PyTorch does not turn integers into floats."""
+    """Refuse integers where PyTorch does not convert them to floats."""
     if input._spec.dtype.kind != "f":
         raise DTypeError(f"{op}: takes floats, got {input._spec!r}; cast with .to(dtype)")
     return input
@@ -53,10 +56,9 @@ def _elu(x: Expr, alpha: Expr, scale: Expr, rate: Expr) -> Expr:
 def _elu_vjp(
     g: Expr, out: Expr, x: Expr, alpha: Expr, scale: Expr, rate: Expr
 ) -> tuple[Expr | None, ...]:
-    # The exponential of a positive number is not chosen, and must not overflow either.
-    below = s.where(
-        x < 0, x, _zero(x)
-    )  # at 0 the second derivative is that of the line, as in PyTorch
+    # The unselected exponential of a positive number must not overflow either.
+    # At 0 the second derivative is that of the line, as in PyTorch.
+    below = s.where(x < 0, x, _zero(x))
     slope = s.where(x <= 0, s.exp(below * rate) * (alpha * scale * rate), scale)
     return g * slope, None, None, None
 
@@ -97,7 +99,7 @@ def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     )
 
 
-# ---- pieces of straight lines ----
+# ---- piecewise linear ----
 
 _clipped = elementwise(
     "hardtanh",
@@ -113,12 +115,13 @@ _clipped = elementwise(
 def hardtanh(
     input: Value, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Value:
-    """x, no smaller than min_val and no larger than max_val."""
+    """x clamped to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is larger than max_val {max_val}")
     if input._spec.dtype.kind == "u" and (min_val < 0 or max_val < 0):
         raise RushlightError(
-            f"hardtanh: negative limits do not fit {input._spec!r}, which has no sign; cast it first"
+            f"hardtanh: negative limits do not fit {input._spec!r}, which has no sign; cast it "
+            "first"
         )
     if input._spec.dtype.kind != "f":
         min_val, max_val = int(min_val), int(max_val)
@@ -182,7 +185,7 @@ _hardshrink = elementwise(
     FLOAT,
     vjp=lambda g, out, x, lambd: (s.where((x < -lambd) | (x > lambd), g, _zero(g)), None),
     listed=False,
-    rounds=True,  # PyTorch compares with what a half type holds of lambd
+    rounds=True,  # PyTorch compares with lambd rounded to a half dtype
 )
 _threshold = elementwise(
     "threshold",
@@ -203,7 +206,7 @@ def softshrink(input: Value, lambd: float = 0.5) -> Value:
 
 @composite("hardshrink", out="exact", pure=True)
 def hardshrink(input: Value, lambd: float = 0.5) -> Value:
-    """x where its size is above lambd, else 0."""
+    """x where |x| is above lambd, else 0."""
     return _hardshrink(_floats("hardshrink", input), float(lambd))
 
 
@@ -237,7 +240,8 @@ def prelu(input: Value, weight: Value) -> Value:
     shape, count = input._spec.shape, weight._spec.numel
     if len(weight._spec.shape) > 1 or (count != 1 and (len(shape) < 2 or shape[1] != count)):
         raise ShapeError(
-            f"prelu: weight {weight._spec!r} must be one number or one for each channel of {input._spec!r}"
+            f"prelu: weight {weight._spec!r} must be one number or one for each channel of "
+            f"{input._spec!r}"
         )
     spread = (count,) + (1,) * (len(shape) - 2) if len(shape) > 1 else (count,) * len(shape)
     return _sloped(_floats("prelu", input), views.reshape(weight, spread))
@@ -252,7 +256,10 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Value:
-    """x where positive, else a slope times x: random between lower and upper in training, else their mean."""
+    """x where positive, else a slope times x.
+
+    The slope is random between lower and upper in training, else their mean.
+    """
     if lower > upper:
         raise RushlightError(f"rrelu: lower {lower} is larger than upper {upper}")
     slope: Any = (lower + upper) / 2
@@ -271,11 +278,12 @@ def rrelu(
     return _placed(_sloped, _floats("rrelu", input), slope, inplace=inplace)
 
 
-# ---- smooth ones ----
+# ---- smooth ----
 
 
 def _mish(x: Expr) -> Expr:
-    # tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) for e = exp(x), which is 1 long before 25.
+    # tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) for e = exp(x), which rounds to 1 well below x
+    # = 25.
     grown = s.exp(s.where(x > 25, const(25, x.dtype), x))
     above = grown * (grown + 2)
     return x * (above / (above + 2))
@@ -291,7 +299,7 @@ def mish(input: Value, inplace: bool = False) -> Value:
 
 
 def _share(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), of which every derivative is finite."""
+    """1 / (1 + exp(-x)), with finite derivatives of every order."""
     below = x < 0
     small = s.exp(s.where(below, x, -x))
     return s.where(below, small, const(1, x.dtype)) / (small + 1)
@@ -383,7 +391,7 @@ def softmin(
     return softmax(e.neg(input), implied_dim("softmin", dim, len(input._spec.shape)), dtype)
 
 
-# ---- lengths of vectors ----
+# ---- norms of vectors ----
 
 _root = elementwise(
     "norm_root",
@@ -427,7 +435,7 @@ def normalize(
 
 @composite("cosine_similarity", method=False, pure=True)
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
-    """The cosine of the angle between vectors along a dimension; each length counts as eps at least."""
+    """The cosine of the angle between vectors along a dimension; each norm is at least eps."""
     kind = promote(x1._spec.dtype, x2._spec.dtype)
     if kind.kind not in "fc":
         raise DTypeError(
@@ -455,7 +463,10 @@ def pairwise_distance(
 def gumbel_softmax(
     logits: Value, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Value:
-    """softmax of logits with Gumbel noise over tau: samples of a category; `hard` ones are 0 and 1, with its gradient."""
+    """Samples of categories: softmax of logits with Gumbel noise over tau.
+
+    With `hard`, the samples are one-hot, with the gradient of the soft ones.
+    """
     drawn = rand(
         logits._spec.shape, dtype=logits._spec.dtype, device=logits._spec.device.device.name
     )
@@ -471,7 +482,7 @@ def gumbel_softmax(
         len(soft._spec.shape) - 1 - wrap_dim(dim, len(soft._spec.shape), "gumbel_softmax")
     )
     chosen = e.cast(e.eq(best, views.reshape(line, (-1, *behind))), soft._spec.dtype)
-    # The value of the choice, the gradient of the share.
+    # The value of the hard sample, the gradient of the soft one.
     return _passed(soft, chosen)
 
 

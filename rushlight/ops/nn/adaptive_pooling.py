@@ -1,4 +1,4 @@
-"""Pooling into a result of given size: window i of n elements onto m goes from i * n // m to ceil((i + 1) * n / m)."""
+"""Pooling of n elements to m: window i goes from i * n // m to ceil((i + 1) * n / m)."""
 
 from __future__ import annotations
 
@@ -73,13 +73,14 @@ def _spans(x: Value, n: int, m: int) -> tuple[Value, Value, int]:
     step = creation.arange(m, device=device)
     first = e.floor_divide(e.mul(step, n), m)
     past = e.floor_divide(e.add(e.mul(e.add(step, 1), n), m - 1), m)
-    # Window i starts at i * n / m rounded down; what is cut off is at most 1 - gcd / m, in some window exactly that.
+    # Window i starts at i * n / m rounded down; rounding loses at most 1 - gcd / m, in some window
+    # exactly that.
     longest = -(-(n + m - math.gcd(n, m)) // m) if m else 0
     return first, e.sub(past, first), longest
 
 
 def _spread(x: Value, dim: int, m: int) -> tuple[Value, Value, Value, Value]:
-    """Dimension `dim` as (m, longest): the elements, their positions, whether they belong to a window, its length."""
+    """Dimension `dim` as (m, longest): elements, positions, validity, window length."""
     n = x._spec.shape[dim]
     first, length, longest = _spans(x, n, m)
     inside = creation.arange(longest, device=x._spec.device.device.name)
@@ -127,19 +128,19 @@ def _adaptive_avg(op: str, x: Value, output_size: Wanted) -> Value:
 
 @composite("adaptive_avg_pool1d", method=False, pure=True)
 def adaptive_avg_pool1d(input: Value, output_size: Wanted) -> Value:
-    """Means of as many windows of a length as are asked for."""
+    """Means of windows of a length; the number of windows is given."""
     return _adaptive_avg("adaptive_avg_pool1d", input, output_size)
 
 
 @composite("adaptive_avg_pool2d", method=False, top=False, pure=True)
 def adaptive_avg_pool2d(input: Value, output_size: Wanted) -> Value:
-    """Means of as many windows of height and width as are asked for."""
+    """Means of windows of height and width; the number of windows is given."""
     return _adaptive_avg("adaptive_avg_pool2d", input, output_size)
 
 
 @composite("adaptive_avg_pool3d", method=False, top=False, pure=True)
 def adaptive_avg_pool3d(input: Value, output_size: Wanted) -> Value:
-    """Means of as many windows of depth, height and width as are asked for."""
+    """Means of windows of depth, height and width; the number of windows is given."""
     return _adaptive_avg("adaptive_avg_pool3d", input, output_size)
 
 
@@ -153,7 +154,7 @@ def _places(x: Value, sizes: Sizes) -> Value:
     seen: Value = x
     place: Value | None = None
     for i, (n, m) in enumerate(zip(x._spec.shape[lead:], sizes, strict=True)):
-        # So far i dimensions are (m, longest) each; those behind are still as given.
+        # So far i dimensions are (m, longest) each; those after them are unchanged.
         seen, at, belongs, _ = _spread(seen, lead + 2 * i, m)
         seen = e.select(_column(belongs, rank - 1 - i), seen, low)
         at = _column(at, 2 * (rank - 1 - i))
@@ -189,17 +190,17 @@ def _adaptive_max(op: str, x: Value, output_size: Wanted, return_indices: bool) 
 
 @composite("adaptive_max_pool1d", method=False, pure=True)
 def adaptive_max_pool1d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
-    """The largest of as many windows of a length as are asked for."""
+    """The largest of windows of a length; the number of windows is given."""
     return _adaptive_max("adaptive_max_pool1d", input, output_size, return_indices)
 
 
 @composite("adaptive_max_pool2d", method=False, top=False, pure=True)
 def adaptive_max_pool2d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
-    """The largest of as many windows of height and width as are asked for."""
+    """The largest of windows of height and width; the number of windows is given."""
     return _adaptive_max("adaptive_max_pool2d", input, output_size, return_indices)
 
 
 @composite("adaptive_max_pool3d", method=False, top=False, pure=True)
 def adaptive_max_pool3d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
-    """The largest of as many windows of depth, height and width as are asked for."""
+    """The largest of windows of depth, height and width; the number of windows is given."""
     return _adaptive_max("adaptive_max_pool3d", input, output_size, return_indices)

@@ -1,9 +1,10 @@
-"""scaled_dot_product_attention: one op that holds no matrix of all scores, forward or backward.
+"""scaled_dot_product_attention: one op that stores no matrix of all scores, forward or backward.
 
-The op saves query, key, value, mask, its output and a number per row (Note [Attention tiles]). Where its derivative is itself to
-be differentiated (`create_graph`), it is made of ordinary ops instead, which have derivatives of every order; those do
-hold the scores. Where these are many, the derivative stays one op, whose own derivative goes over blocks of rows, each
-made of ordinary ops and differentiated by itself (`_second_order`). Third derivatives hold the scores, and so does dropout.
+The op saves query, key, value, mask, its output and a number per row (Note [Attention tiles]). With
+`create_graph` its derivative is made of ordinary ops instead, which have derivatives of every
+order; those do store the scores. Where these are many, the derivative stays one op, whose own
+derivative goes over blocks of rows, each made of ordinary ops and differentiated by itself
+(`_second_order`). Third derivatives store the scores, and so does dropout.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rushlight.tape.record.value import Leaf, Value
 from rushlight.tape.walk import roots
 
 NAME = "scaled_dot_product_attention"
-_BLOCK = 1 << 20  # scores that a second derivative holds at a time
+_BLOCK = 1 << 20  # scores that a second derivative stores at a time
 _COST_OF_SCORE = 0.04  # per multiplication in it; see matmul
 
 
@@ -52,9 +53,10 @@ def _cost(shapes: Shapes, products: int) -> float:
 
 
 class Attention(Op):
-    """Output and row logsumexp of query, key, value and perhaps a mask, all with the same number (four or more) of dimensions.
+    """Output and row logsumexp of query, key, value and an optional mask, of equal rank.
 
-    `static` is (causal, dropout); the launch's numbers are the scale and, with dropout, its seed, position, probability and factor.
+    The rank is at least 4. `static` is (causal, dropout); the launch's numbers are the scale and,
+    with dropout, its seed, position, probability and factor.
     """
 
     __slots__ = ()
@@ -95,9 +97,10 @@ class Attention(Op):
 
 
 class AttentionGrad(Op):
-    """The gradients that `needs` (the last of `static`) asks for, from g, output, row levels and the operands.
+    """The gradients selected by `needs`, from g, output, logsumexp and operands.
 
-    Its own derivative counts output and levels as functions of the operands, so none goes to them.
+    `needs` is the last of `static`. Its own derivative treats output and logsumexp as functions of
+    the operands, so none goes to them.
     """
 
     __slots__ = ()
@@ -155,7 +158,7 @@ def masked_scores(
 
 
 def safe_softmax(scores: Value) -> Value:
-    """Softmax along the last dimension; rows with nothing but -inf give zeros."""
+    """Softmax along the last dimension; rows of -inf only give zeros."""
     if not scores._spec.numel:
         return scores
     empty = e.eq(reductions.amax(scores, -1, keepdim=True), -math.inf)
@@ -199,8 +202,8 @@ def _many_scores(operands: Sequence[Value]) -> bool:
 def _second_order(
     g: Value, operands: list[Value], turned: list[Any], static: Static, params: tuple[Any, ...]
 ) -> list[Any]:
-    """The gradients of g and the operands, where `turned` are those of the operands' gradients."""
-    whole = STATE.get().grad  # to be differentiated once more
+    """The gradients of g and the operands, from those of the operands' gradients (`turned`)."""
+    whole = STATE.get().grad  # differentiated once more
     rows = operands[0]._spec.shape[-2]
     each = numel(operands[0]._spec.shape[:-2]) * operands[1]._spec.shape[-2]
     step = rows if whole else max(16, _BLOCK // max(each, 1))
@@ -232,7 +235,7 @@ def _block(
     start: int,
     whole: bool,
 ) -> list[Any]:
-    """One block: its gradients are recorded in ordinary ops, from leaves of its own, and sent back at once."""
+    """One block: its gradients are recorded in ordinary ops, and differentiated."""
     own = [_seen_again(v) if whole else _leaf(v) for v in inputs]
     needs = sum(1 << i for i, way in enumerate(ways) if way is not None)
     with Changed(grad=True):
@@ -262,7 +265,7 @@ def _leaf(x: Value) -> Value:
 
 
 def _seen_again(x: Value) -> Value:
-    """A view of all of x: what leads to x is not its own."""
+    """A view of all of x, as a separate root."""
     return call.call(views.same_view, (x,), (x._spec.shape,))
 
 
@@ -273,7 +276,10 @@ def _check(
     q: Value, k: Value, v: Value, mask: Value | None, causal: bool, p: float, gqa: bool
 ) -> None:
     specs = [q._spec, k._spec, v._spec]
-    shown = f"query {q._spec!r} (..., L, E), key {k._spec!r} (..., S, E) and value {v._spec!r} (..., S, V)"
+    shown = (
+        f"query {q._spec!r} (..., L, E), key {k._spec!r} (..., S, E) and value {v._spec!r} (..., "
+        "S, V)"
+    )
     check_devices(NAME, specs if mask is None else [*specs, mask._spec])
     check_dtypes(NAME, specs, FLOAT)
     if any(spec.dtype is not q._spec.dtype for spec in specs):
@@ -290,8 +296,8 @@ def _check(
             raise ShapeError(f"{NAME}: pass attn_mask {mask._spec!r} or is_causal, not both")
         if mask._spec.dtype not in (bool_, float32, q._spec.dtype):
             raise DTypeError(
-                f"{NAME}: attn_mask {mask._spec!r} must be bool (true: look) or of the query's type, which is added; "
-                f"cast with .bool() or .to({q._spec.dtype.name})"
+                f"{NAME}: attn_mask {mask._spec!r} must be bool (true: look) or of the query's "
+                f"type, which is added; cast with .bool() or .to({q._spec.dtype.name})"
             )
     if not 0 <= p <= 1:
         raise ValueError(f"{NAME}: dropout_p must lie in [0, 1], got {p}")
@@ -302,22 +308,22 @@ def _check(
         or shapes[0][-3] % shapes[2][-3]
     ):
         raise ShapeError(
-            f"{NAME}: with enable_gqa the heads (third dimension from the end) of {shown} must divide"
+            f"{NAME}: with enable_gqa the heads (third dimension from the end) of {shown} must "
+            "divide"
         )
 
 
 def _grouped(x: Value, heads: int) -> Value:
-    """A dimension after the heads, along which each of them serves several of the query's."""
+    """A dimension after the heads, along which each key head serves several query heads."""
     *lead, own, n, m = x._spec.shape
     return views.expand(views.reshape(x, (*lead, own, 1, n, m)), (*lead, own, heads // own, n, m))
 
 
 def _split_heads(query: Value, key: Value, value: Value, mask: Value | None) -> list[Value | None]:
-    """Grouped heads as two dimensions, (groups, heads of one), without copying keys and values."""
+    """Grouped heads as two dimensions, (groups, heads per group), without copies."""
     heads, groups = query._spec.shape[-3], key._spec.shape[-3]
-    if (
-        value._spec.shape[-3] != groups
-    ):  # nothing is shared alike: give each of the query's heads its own
+    # Keys and values differ in heads: give each query head its own.
+    if value._spec.shape[-3] != groups:
         key, value = (
             views.reshape(_grouped(x, heads), (*x._spec.shape[:-3], heads, *x._spec.shape[-2:]))
             for x in (key, value)
@@ -338,7 +344,7 @@ def _batched(x: Value, batch: Shape, inner: Shape) -> Value:
 
 
 def _mask_for(mask: Value, batch: Shape, rows: int, keys: int) -> Value:
-    """The mask with as many dimensions as the scores; batch dimensions that it shares stay 1."""
+    """The mask with as many dimensions as the scores; broadcast batch dimensions stay 1."""
     shape = mask._spec.shape
     broadcast_shapes([shape, (*batch, rows, keys)], NAME, [mask._spec])
     lead = (1,) * (len(batch) + 2 - len(shape)) + shape[:-2]
@@ -352,7 +358,7 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
     params: tuple[Any, ...] = (scale,)
     drawn = numel(operands[0]._spec.shape[:-1]) * operands[1]._spec.shape[-2]
     if dropout_p:
-        impure()  # other numbers every time: see Note [Traces] 2
+        impure()  # other numbers in every call: see Note [Traces] 2
         kept = 0.0 if dropout_p == 1 else 1 / (1 - dropout_p)
         words = default_generator.take(drawn)
         params += (*words, float(dropout_p), kept)
@@ -365,11 +371,11 @@ def _attended(operands: list[Value], causal: bool, scale: float, dropout_p: floa
 
 
 def _attended_in_vmap(operands: list[Value], causal: bool, scale: float, dropout_p: float) -> Value:
-    impure()  # other numbers every time: see Note [Traces] 2
+    impure()  # other numbers in every call: see Note [Traces] 2
     whole, levels, lanes = draw_operands(NAME, operands)
     if lanes == 1:
         return draw_result(_attended(whole, causal, scale, dropout_p), levels)
-    # The same numbers for several examples: no tile knows of that, so the scores are held.
+    # The same numbers for several examples: tiles do not support that, so the scores are stored.
     query, key, value, *rest = operands
     p = safe_softmax(masked_scores(query, key, rest[0] if rest else None, causal, scale, 0))
     return matmul(dropout(p, dropout_p), value)
@@ -386,7 +392,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, never holding all of the scores."""
+    """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, in tiles."""
     query, key, value = autocast(query, key, value)
     _check(query, key, value, attn_mask, is_causal, dropout_p, enable_gqa)
     heads = query._spec.shape
@@ -409,9 +415,8 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         operands.append(_mask_for(attn_mask, padded, rows, keys))
     factor = (1 / math.sqrt(width) if width else 1.0) if scale is None else float(scale)
-    if (
-        is_causal and not factor > 0
-    ):  # what is hidden is -inf before scores are scaled, and would turn
+    # Masked scores are -inf before scaling; a negative scale would make them inf.
+    if is_causal and not factor > 0:
         operands[0], factor = e.mul(operands[0], factor), 1.0
     if dropout_p and STATE.get().batch:
         out = _attended_in_vmap(operands, bool(is_causal), factor, dropout_p)

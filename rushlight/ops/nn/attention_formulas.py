@@ -1,4 +1,4 @@
-"""The scalar formulas of attention: what is done to a tile's scores between contractions. See Note [Attention tiles]."""
+"""The scalar formulas of attention on a tile's scores. See Note [Attention tiles]."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, index, param, row
 from rushlight.scalar.philox import uniform
 
-DROPOUT = (int64, int64, float32, float32)  # seed, position, probability, scale of what is kept
+DROPOUT = (int64, int64, float32, float32)  # seed, position, probability, scale of kept elements
 
 
 def _seen(scores: Expr, mask: Expr | None) -> Expr:
-    """Scaled scores under a mask: a bool one hides, any other is added."""
+    """Scaled scores under a mask: a bool mask hides, any other is added."""
     if mask is None:
         return scores
     if mask.dtype is bool_:
@@ -31,14 +31,14 @@ def mask_formula(dtype: DType, mask: DType) -> Formula:
 
 @cache
 def causal_formula(dtype: DType) -> Formula:
-    """Hide the keys after the row: inputs are scores, the row's number and the key's."""
+    """Hide the keys after the row: inputs are scores, the row's index and the key's."""
     body = s.where(arg(2, int32) <= arg(1, int32), arg(0, dtype), float("-inf"))
     return Formula((dtype, int32, int32), (), (dtype,), (body,))
 
 
 @cache
 def softmax_kernel(dtype: DType) -> Rowwise:
-    """Scores to exp(scale * score - top), in place; top and the row's sum beside it."""
+    """Scores to exp(scale * score - top), in place; also top and the row's sum."""
     x = arg(0, dtype) * param(0, dtype)
     highest = row(0, dtype)
     top = s.where(highest.eq(float("-inf")), 0.0, highest)
@@ -65,7 +65,7 @@ def divide_formula(dtype: DType) -> Formula:
 
 
 def _kept(dtype: DType, first: int) -> tuple[Expr, Expr]:
-    """Whether dropout keeps the element, and what it is multiplied by then; its parameters begin at `first`."""
+    """Whether dropout keeps the element, and its factor then; its parameters begin at `first`."""
     seed, position = param(first, int64), param(first + 1, int64)
     chance = uniform(seed, position + index(), float32)
     return param(first + 2, float32) <= chance, s.cast(param(first + 3, float32), dtype)
@@ -81,10 +81,10 @@ def dropout_formula(dtype: DType) -> Formula:
 def gradient_formula(
     dtype: DType, mask: DType | None, causal: bool, dropout: bool, to_mask: bool
 ) -> Formula:
-    """From scores and the gradient of the probabilities to the probabilities and the gradient of the scores.
+    """Probabilities and the gradient of the scores, from scores and probabilities' gradient.
 
-    Inputs: scores, gradient, logsumexp, sum of gradient times output; then the mask; then row and key numbers.
-    Params: scale; then the number of the tile's first row; then dropout's.
+    Inputs: scores, gradient, logsumexp, sum of gradient times output; then the mask; then row and
+    key indices. Params: scale; then the index of the tile's first row; then dropout's.
     """
     inputs: tuple[DType, ...] = (dtype,) * 4
     params: tuple[DType, ...] = (dtype,)

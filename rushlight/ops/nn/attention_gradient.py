@@ -28,9 +28,10 @@ from rushlight.ops.view import views
 
 
 class Backward:
-    """One call's plan. `outs` are the gradients of query, key, value and mask, None where not asked for.
+    """One call's plan.
 
-    It is called with the addresses of those asked for, then of the gradient, output, logsumexp, query, key, value and
+    `outs` are the gradients of query, key, value and mask, None where not needed. It is called with
+    the addresses of the needed ones, then of the gradient, output, logsumexp, query, key, value and
     mask, then scale and dropout's numbers. Gradient and output are contiguous.
     """
 
@@ -92,7 +93,7 @@ class Backward:
                         self._to_mask(tile, blocks, outs[3])
 
     def _clear(self, outs: Sequence[int | None]) -> None:
-        """Zeros where no tile writes, and where tiles add up."""
+        """Write zeros where no tile writes, and where tiles add up."""
         shapes = self.shapes
         seen = shapes.rows > 0 and (
             shapes.dropout or not shapes.causal or shapes.rows >= shapes.keys
@@ -105,7 +106,7 @@ class Backward:
     def _scores(
         self, tile: Tile, blocks: list[int], addresses: Sequence[int], params: Sequence[Any]
     ) -> None:
-        """Probabilities into the first block, the gradient of the scores, scaled, into the second."""
+        """Probabilities into the first block, the scaled gradient of the scores into the second."""
         shapes, launches, at, heads = self.shapes, self.launches, tile.at, tile.at[:-1]
         scores, slopes, along, _, bare, _, numbers = blocks
         gradient, _, levels, query, key, value = addresses[:6]
@@ -154,7 +155,7 @@ class Backward:
         *,
         fresh: bool,
     ) -> None:
-        """This tile's part of the gradients of query, key and value."""
+        """Add this tile's part of the gradients of query, key and value."""
         shapes, at, heads = self.shapes, tile.at, tile.at[:-1]
         scores, slopes = blocks[:2]
         gradient, _, _, query, key, _ = addresses[:6]

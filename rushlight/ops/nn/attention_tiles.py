@@ -1,16 +1,21 @@
-"""Attention tile by tile: what runs when scaled_dot_product_attention is called, and its derivative.
+"""Attention by tiles: the plan of scaled_dot_product_attention, and its derivative.
 
 # Note [Attention tiles]
-1. A tile is some heads and a block of query rows. Its scores are made in scratch memory, used and overwritten by the next
-   tile's, so that memory grows with the length of the sequence and not with its square. Scratch is taken from the pool.
-2. Forward saves the row logsumexp beside the output; backward makes a tile's probabilities again from it.
-3. A tile is a handful of launches of the kernels every device has: contractions, and maps and one rowwise kernel between them.
-   The lowering knows no device; a tile is large enough for a launch to be cheap beside its work.
-4. Tiles depend on sizes alone and run in order. Sums over query blocks (the gradients of key and value) are added in
-   that order: bits do not depend on threads.
-5. The random number of an element is the one at its position in the whole matrix of scores, whatever the tiles are.
-   So dropout works on whole rows, and on several heads at once only where it has all of their rows.
-6. A row in which everything is masked gives zeros; 0 stands for its logsumexp, so its probabilities are 0 in backward too.
+1. A tile is some heads and a block of query rows. Its scores are computed in scratch memory and
+   overwritten by the next tile's, so that memory grows with the length of the sequence and not with
+   its square. Scratch comes from the pool.
+2. Forward saves the row logsumexp beside the output; backward recomputes a tile's probabilities
+   from it.
+3. A tile is a few launches of the kernels every device has: contractions, and maps and one rowwise
+   kernel between them. The lowering knows no device; a tile is large enough for a launch to be
+   cheap beside its work.
+4. Tiles depend on sizes alone and run in order. Sums over query blocks (the gradients of key and
+   value) are added in that order: bits do not depend on threads.
+5. The random number of an element is the one at its position in the whole matrix of scores, for any
+   tiles. So dropout works on whole rows, and on several heads at once only where it has all of
+   their rows.
+6. A fully masked row gives zeros; its logsumexp is stored as 0, so its probabilities are 0 in
+   backward too.
 7. Halves are widened to float32 once per call and rounded once, at the end.
 """
 
@@ -31,18 +36,16 @@ from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.nn import attention_formulas as f
 
 TILE = 1 << 18  # scores of a tile in backward where launches are cheap
-WIDE_TILE = 1 << 22  # where they are not: on devices that run behind
+WIDE_TILE = 1 << 22  # where they are not: on asynchronous devices
 LEAST_ROWS = 64
-CAUSAL_ROWS = (
-    128  # a causal tile leaves out the keys after its last row, so fewer rows are less work
-)
+CAUSAL_ROWS = 128  # a causal tile omits the keys after its last row, so fewer rows are less work
 
 Launch = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Sizes of one call: batch dimensions, query rows, keys, and how long a query and a value are."""
+    """Sizes of one call: batch dimensions, query rows, keys, widths of query and value."""
 
     batch: Shape  # at least two dimensions
     rows: int
@@ -55,7 +58,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Where a tile begins and how large it is; `keys` are those it looks at, from the first on."""
+    """The start and size of a tile; `keys` is the number of keys it uses, from the first on."""
 
     at: tuple[int, ...]  # position in the batch, then the first row
     heads: tuple[int, int]
@@ -69,7 +72,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How many heads and rows the largest tile has."""
+    """The number of heads and rows of the largest tile."""
 
     heads: tuple[int, int]
     rows: int
@@ -89,7 +92,7 @@ def scheme(shapes: Shapes, most: int) -> Scheme:
 
 
 def tiles(shapes: Shapes, largest: Scheme) -> Iterator[list[Tile]]:
-    """The tiles, in lists of those that share their heads; the last rows first, which see the most keys."""
+    """The tiles, in lists that share their heads; the last rows first, which use the most keys."""
     *lead, x, y = shapes.batch
     gx, gy = largest.heads
     for place in itertools.product(*map(range, lead), range(0, x, gx), range(0, y, gy)):
@@ -105,14 +108,14 @@ def tiles(shapes: Shapes, largest: Scheme) -> Iterator[list[Tile]]:
 
 
 def byte_offset(spec: Spec, at: tuple[int, ...]) -> int:
-    """Of a position in the leading dimensions; a dimension that is repeated does not move."""
+    """The offset of a position in the leading dimensions; a broadcast dimension adds nothing."""
     moves = zip(at, spec.strides, spec.shape, strict=False)
     return sum(i * step for i, step, n in moves if n > 1) * spec.dtype.itemsize
 
 
 @lru_cache(1024)
 def steps_of(spec: Spec) -> Shape:
-    """Strides of the last four dimensions, 0 where one element serves all."""
+    """Strides of the last four dimensions, 0 where one is broadcast."""
     return tuple(
         0 if n == 1 else step for n, step in zip(spec.shape[-4:], spec.strides[-4:], strict=True)
     )
@@ -122,7 +125,7 @@ def steps_of(spec: Spec) -> Shape:
 
 
 class Launches:
-    """The launches of one call, made when a tile of some size is first met and kept."""
+    """The launches of one call, made at the first tile of a size and kept."""
 
     def __init__(self, pool: Any, dtype: DType) -> None:
         self.pool, self.dtype = pool, dtype
@@ -143,7 +146,10 @@ class Launches:
         a: tuple[int, Shape],
         b: tuple[int, Shape],
     ) -> None:
-        """out = a b; sizes are (x, y, m, n, k), an operand is its address and strides (x, y, rows, columns)."""
+        """out = a b.
+
+        Sizes are (x, y, m, n, k), an operand is its address and strides (x, y, rows, columns).
+        """
         self.contract(out[0], a[0], b[0], *sizes, *out[1], *a[1], *b[1])
 
     def scratch(self, *sizes: tuple[int, DType]) -> Scratch:
@@ -166,7 +172,7 @@ def dense(tile: Tile, *inner: int) -> Shape:
 
 
 def pitch(keys: int) -> int:
-    """How far apart rows of scores lie: not a power of two, or a column of them would fall on few lines of a cache."""
+    """The stride of rows of scores: no power of two, so that columns use many cache sets."""
     return keys if keys < 64 else -(-keys // 16) * 16 + 16
 
 
@@ -181,13 +187,17 @@ def most_scores(pool: Any) -> int:
 
 
 def random_position(shapes: Shapes, tile: Tile) -> int:
-    """Of the tile's first score in the whole matrix of scores."""
+    """The position of the tile's first score in the whole matrix of scores."""
     whole = (*shapes.batch, shapes.rows)
     return sum(i * n for i, n in zip(tile.at, contiguous_strides(whole), strict=True)) * shapes.keys
 
 
 class Forward:
-    """One call's plan, called with the addresses of output, logsumexp, query, key, value and mask, then scale and dropout's."""
+    """One call's plan.
+
+    It is called with the addresses of output, logsumexp, query, key, value and mask, then scale and
+    dropout's numbers.
+    """
 
     def __init__(
         self, pool: Any, shapes: Shapes, outs: Sequence[Spec], ins: Sequence[Spec]
@@ -198,9 +208,8 @@ class Forward:
         self.mask = ins[3] if len(ins) > 3 else None
         self.dtype = dtype = self.q.dtype
         self.launches = Launches(pool, dtype)
-        self.scheme = scheme(
-            shapes, 2 * most_scores(pool)
-        )  # one matrix of scores where backward has two
+        # One matrix of scores where backward has two.
+        self.scheme = scheme(shapes, 2 * most_scores(pool))
         self.softmax = built(pool, f.softmax_kernel(dtype))
         rows = numel(self.scheme.heads) * self.scheme.rows
         counted = (max(shapes.rows, shapes.keys), int32)
@@ -221,7 +230,7 @@ class Forward:
     def _weights(
         self, tile: Tile, blocks: list[int], addresses: Sequence[int], params: Sequence[Any]
     ) -> None:
-        """Into the first block: exp(score - the row's highest), after dropout."""
+        """Into the first block: exp(score - the row's maximum), after dropout."""
         scores, top, total, numbers = blocks
         here = scores_steps(tile)
         self.launches.product(
@@ -241,7 +250,7 @@ class Forward:
             run(scores, scores, seed, position + random_position(self.shapes, tile), *rest)
 
     def _hide(self, tile: Tile, scores: int, numbers: int, seen: int, scale: float) -> float:
-        """Apply the mask; gives what is left to multiply scores by."""
+        """Apply the mask; returns the remaining factor of the scores."""
         steps, mask = scores_steps(tile), self.mask
         if mask is not None:
             run = self.launches.map(
@@ -283,7 +292,7 @@ class Forward:
 def widened(
     pool: Any, outs: Sequence[Spec], ins: Sequence[Spec], make: Callable[..., Launch]
 ) -> Launch:
-    """`make(outs, ins)` for halves: operands go to float32 in scratch, results come back rounded."""
+    """`make(outs, ins)` for halves: operands are float32 in scratch, results are rounded."""
 
     def wide(spec: Spec) -> Spec:
         return Spec.of(pool, float32, spec.shape) if spec.dtype.itemsize == 2 else spec

@@ -1,11 +1,13 @@
-"""Binary cross entropy of probabilities, exact 0 and 1 included, with derivatives that stay PyTorch's to second order.
+"""Binary cross entropy of probabilities, with PyTorch's derivatives to second order.
 
-Where the probability is 0 or 1 the loss and its derivative are held at finite values. How they are held would be what a second
-derivative of those formulas sees, so the first derivative is an op of its own that declares the next one.
+At probability 0 or 1 the loss and its derivative are clamped to finite values. A second derivative
+of those formulas would depend on the clamping, so the first derivative is a separate op that
+declares the next one.
 
 # Note [Probabilities]
-An input outside [0, 1], or NaN, has the loss NaN, and a target outside has -inf; all other losses are at least 0. On a device that
-the host can read at once the sum of them tells, and the call raises, as PyTorch's does; elsewhere one sees it in the result.
+An input outside [0, 1], or NaN, has the loss NaN, and a target outside has -inf; all other losses
+are at least 0. On a device that the host can read at once the sum of them is checked, and the call
+raises, as in PyTorch; elsewhere the result shows it.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.op import Grad, Plan, Static, describe
 from rushlight.tape.record.value import Value
 
-LEAST = 1e-12  # what the variance x (1 - x) counts as at least
-LOWEST = -100  # of a logarithm
+LEAST = 1e-12  # the least value of the variance x (1 - x)
+LOWEST = -100  # the least value of a logarithm
 
 
 def _held(x: Expr) -> Expr:
@@ -48,7 +50,7 @@ def _loss(x: Expr, y: Expr) -> Expr:
 
 
 def _slope_vjp(h: Expr, out: Expr, g: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr, Expr]:
-    # As PyTorch's where the variance counts as LEAST; elsewhere without its small error.
+    # As in PyTorch where the variance is clamped to LEAST; elsewhere without its small error.
     more = s.where(x * (1 - x) < LEAST, const(LEAST, x.dtype), const(0, x.dtype))
     near, far = x + more, (1 - x) + more
     bend = (y * ((1 - x) * (1 - x)) + (1 - y) * (x * x)) / (near * near) / (far * far)
@@ -91,9 +93,9 @@ _total = DeclaredRow(
 
 
 def _sums_of(out: Spec) -> list[tuple[Plan, int, int]]:
-    """Plans that sum a whole tensor in two steps, the first with work for many threads; with offsets of result and operand.
+    """Plans that sum a whole tensor in two steps, the first for many threads.
 
-    The partial sums lie behind the place of the total.
+    They come with the offsets of result and operand; the partial sums are stored after the total.
     """
     pool: Any = out.device
     rows, rest = divmod(out.numel, CHUNK)
@@ -133,8 +135,9 @@ def _checked(plan: Plan) -> Plan:
         if not total >= 0:
             which = "target" if total == -math.inf else "input"
             raise RushlightError(
-                f"binary_cross_entropy: all elements of {which} should be between 0 and 1 (operands {describe(plan.ins)}); of "
-                f"numbers of any size the probability is sigmoid, or use binary_cross_entropy_with_logits"
+                f"binary_cross_entropy: all elements of {which} should be between 0 and 1 "
+                f"(operands {describe(plan.ins)}); of numbers of any size the probability is "
+                "sigmoid, or use binary_cross_entropy_with_logits"
             )
 
     plan.replace_launch(launch, ())
@@ -169,6 +172,6 @@ name_operands(_OP.name, *LOSS)
 
 
 def bernoulli_loss(x: Value, y: Value) -> Value:
-    """-(y log x + (1 - y) log(1 - x)), logarithms no smaller than -100."""
+    """-(y log x + (1 - y) log(1 - x)), logarithms clamped to at least -100."""
     loss: Value = apply(_OP, x, y)
     return loss

@@ -1,8 +1,9 @@
-"""Convolution in one, two and three dimensions: windows, which are views, and contractions over them.
+"""Convolution in one, two and three dimensions: windows (views), and contractions of them.
 
-Where a device has kernels for convolution, one and two dimensions go to those (`direct_convolution`), and three as planes.
+Where a device has convolution kernels, one and two dimensions use those (`direct_convolution`), and
+three as planes.
 
-The transposed convolution is the contraction first and then the transpose of windows.
+The transposed convolution is the contraction followed by the transpose of windows.
 """
 
 from __future__ import annotations
@@ -40,17 +41,18 @@ def _check(
     into: int,
     outs: int,
 ) -> None:
-    """`into` and `outs`: the channels that the weight takes and gives."""
+    """`into` and `outs`: the input and output channels of the weight."""
     check_devices(op, [v._spec for v in (x, weight, bias) if v is not None])
     shape, wanted = x._spec.shape, weight._spec.shape
     if len(shape) != rank + 2 or shape[1] != into or outs % groups:
         raise ShapeError(
-            f"{op}: input {x._spec!r} (batch, channels, {_SPATIAL[rank]}) and weight {weight._spec!r} do not fit with "
-            f"groups={groups}"
+            f"{op}: input {x._spec!r} (batch, channels, {_SPATIAL[rank]}) and weight "
+            f"{weight._spec!r} do not fit with groups={groups}"
         )
     if bias is not None and bias._spec.dtype is not x._spec.dtype:
         raise DTypeError(
-            f"{op}: input {x._spec!r} and bias {bias._spec!r} must have one type; cast with .to(dtype)"
+            f"{op}: input {x._spec!r} and bias {bias._spec!r} must have one type; cast with "
+            ".to(dtype)"
         )
     if bias is not None and bias._spec.shape != (outs,):
         raise ShapeError(
@@ -67,7 +69,7 @@ def _borders(op: str, padding: Given | str, kernel: Sizes, stride: Sizes, dilati
     if padding == "same":
         if any(s != 1 for s in stride):
             raise ShapeError(f"{op}: padding='same' goes with stride 1, got {list(stride)}")
-        # An odd total puts one element more behind than before.
+        # An odd total puts one more element after than before.
         totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple((t // 2, t - t // 2) for t in totals)
     if isinstance(padding, str):
@@ -116,9 +118,8 @@ def _convolve(
     x, w = autocast(input, weight)
     grown = tuple(n + a + b for n, (a, b) in zip(x._spec.shape[2:], sides, strict=True))
     check_fits(op, (input, weight), grown, kernel, spread)
-    plain = (
-        numel(kernel) == numel(steps) == 1 and grown == x._spec.shape[2:]
-    )  # one contraction, and no copy
+    # One contraction, and no copy.
+    plain = numel(kernel) == numel(steps) == 1 and grown == x._spec.shape[2:]
     if rank < 3 and not plain and direct_convolution.suits(x._spec, w._spec, steps, spread, groups):
         return _with_bias(_direct(x, w, steps, sides, spread, groups), bias)
     if rank == 3 and not plain and _suits_planes(x, w, steps, spread, groups):
@@ -136,7 +137,7 @@ def _convolve(
 
 
 def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int) -> Value:
-    """By a kernel of its own; one dimension is two, of which the first has one row."""
+    """By a convolution kernel; one dimension is two, the first of size 1."""
     if len(stride) == 2:
         static = direct_convolution.geometry(x._spec, w._spec, stride, sides, dilation, groups)
         return direct_convolution.image(x, w, static)
@@ -160,13 +161,12 @@ def _suits_planes(x: Value, w: Value, stride: Sizes, dilation: Sizes, groups: in
 def _by_planes(
     x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int
 ) -> Value:
-    """Each plane of the result is the convolution of an image: the planes that a window reaches are its channels."""
+    """Each plane of the result is an image's convolution: a window's planes are channels."""
     n, channels, _, *plane = x._spec.shape
     outs, shared, deep, *window = w._spec.shape
     padded = bordered(x, (sides[0], (0, 0), (0, 0)), 0.0)
-    seen = windows(
-        padded, (deep, 1, 1), (stride[0], 1, 1), (dilation[0], 1, 1)
-    )  # n, c, planes, h, w, deep, 1, 1
+    # n, c, planes, h, w, deep, 1, 1
+    seen = windows(padded, (deep, 1, 1), (stride[0], 1, 1), (dilation[0], 1, 1))
     planes = seen._spec.shape[2]
     images = views.reshape(
         views.permute(seen, (0, 2, 1, 5, 3, 4, 6, 7)), (n * planes, channels * deep, *plane)
@@ -201,7 +201,7 @@ def conv2d(
     dilation: Given = 1,
     groups: int = 1,
 ) -> Value:
-    """Cross-correlation of (batch, channels, height, width) with (out, channels / groups, kh, kw)."""
+    """Cross-correlation of (batch, channels, h, w) with (out, channels / groups, kh, kw)."""
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -215,14 +215,17 @@ def conv3d(
     dilation: Given = 1,
     groups: int = 1,
 ) -> Value:
-    """Cross-correlation of (batch, channels, depth, height, width) with (out, channels / groups, kd, kh, kw)."""
+    """Cross-correlation of volumes (batch, channels, ...) with (out, channels / groups, ...).
+
+    The dimensions are depth, height and width.
+    """
     return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _direct_back(
     x: Value, w: Value, stride: Sizes, before: Sizes, dilation: Sizes, groups: int, whole: Sizes
 ) -> Value:
-    """The transpose by kernels of its own, to an image of size `whole`."""
+    """The transpose by convolution kernels, to an image of size `whole`."""
     if len(stride) == 2:
         static = (stride, before, dilation, groups, whole, w._spec.shape[2:], x._spec.shape[2:])
         return direct_convolution.back(x, w, static)
@@ -239,7 +242,7 @@ def _direct_back(
 
 
 def _cropped(out: Value, padding: Sizes, extra: Sizes) -> Value:
-    """Without `padding` at both ends, then `extra` more at the far end, which is zeros where nothing was written."""
+    """Without `padding` at both ends, with `extra` more at the far end, zeros if not written."""
     rank = len(padding)
     out = bordered(
         out, tuple((0, max(0, more - p)) for p, more in zip(padding, extra, strict=True)), 0.0

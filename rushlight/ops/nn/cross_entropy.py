@@ -1,4 +1,4 @@
-"""Cross entropy: a fused rowwise kernel with class indices, and what is made of it."""
+"""Cross entropy: a fused rowwise kernel with class indices, and ops made of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rushlight.tape.record.value import Value
 
 
 def _body(r: Rows, x: Expr, target: Expr, ignored: int) -> tuple[Expr, Expr]:
-    target = s.cast(target, int64)  # the type of positions
+    target = s.cast(target, int64)  # the dtype of positions
     top = r.max(x, constant=True)
     level = s.log(r.sum(s.exp(x - top))) + top
     hit = r.sum(s.where(r.index.eq(target), x, const(0, x.dtype)))
@@ -40,19 +40,23 @@ def _vjp(r: Rows, g: Expr, g_level: Expr, level: Expr, x: Expr, target: Expr, ig
     target = s.cast(target, int64)
     share = s.exp(x - level)
     at_target = s.where(r.index.eq(target), const(1, x.dtype), const(0, x.dtype))
-    # Where all are ignored their mean's gradient is infinite; chosen before it is multiplied, it stays out of the next one too.
+    # Where all are ignored their mean's gradient is infinite; selected before it is multiplied, it
+    # stays out of the next one too.
     kept = s.where(target.eq(ignored), const(0, x.dtype), g)
     return kept * (share - at_target) + g_level * share
 
 
 class CrossEntropy(DeclaredRow):
-    """loss[i] = log(sum(exp(x[i]))) - x[i, target[i]], and the first term; checks the targets' range."""
+    """loss[i] = log(sum(exp(x[i]))) - x[i, target[i]], and the first term.
+
+    Checks the targets' range.
+    """
 
     __slots__ = ("ignored",)
 
     batching = "elementwise.classes"
 
-    ignored: int  # the target that counts for nothing
+    ignored: int  # the ignored target
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         plan = super().make_plan(ins, static)
@@ -73,7 +77,7 @@ class CrossEntropy(DeclaredRow):
 
 
 def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
-    """A launch that reads a row of numbers at the targets (one column), only to meet those out of range."""
+    """A launch that gathers from one row at the targets, to detect those out of range."""
     index = arg(0, target.dtype)
     place = s.where(index.eq(ignored), const(0, target.dtype), index)
     formula = Formula((target.dtype,), (), (target.dtype,), (place,))
@@ -85,7 +89,7 @@ def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
     def run(word: int, address: int) -> None:
         with Scratch(pool, room) as (places,):
             clean(places, address, *tail)
-            # The source's stride is 0: whatever the index, its first element is read; only the range matters.
+            # The source's stride is 0: every index reads its first element; only the range matters.
             read(places, address, places, word, *sizes)
 
     return checked(pool, run, "cross_entropy", classes) if target.numel else lambda *_: None
@@ -120,7 +124,7 @@ def _is_kept(target: Expr, like: Expr, ignored: int) -> Expr:
 
 @functools.cache
 def _mean_of_kept(ignored: int) -> DeclaredRow:
-    """The losses' sum over how many targets are not ignored."""
+    """The losses' sum over the number of targets that are not ignored."""
     return DeclaredRow(
         "mean_of_kept",
         lambda r, loss, target: _kept_mean(r, loss, target, ignored),
@@ -150,12 +154,13 @@ def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:
     expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if not shape or wanted != expected:
         raise ShapeError(
-            f"{op}: input {input._spec!r} (batch, classes, ...) needs a target of shape {list(expected)}, "
-            f"got {target._spec!r}"
+            f"{op}: input {input._spec!r} (batch, classes, ...) needs a target of shape "
+            f"{list(expected)}, got {target._spec!r}"
         )
     if target._spec.dtype not in INDEX:
         raise DTypeError(
-            f"{op}: the target must hold class indices (int64), got {target._spec!r}; cast with .long()"
+            f"{op}: the target must hold class indices (int64), got {target._spec!r}; cast with "
+            ".long()"
         )
     classes = shape[1] if len(shape) > 1 else shape[0]
     if weight is not None and weight._spec.shape != (classes,):
@@ -194,9 +199,8 @@ def cross_entropy(
         and not label_smoothing
         and classes._spec.numel < 2 * CHUNK
     ):
-        return call_rows(
-            _mean_of_kept(ignore_index), (loss, classes), 0, False
-        )  # longer sums have work for many threads
+        # Longer sums have work for many threads.
+        return call_rows(_mean_of_kept(ignore_index), (loss, classes), 0, False)
     kept = e.ne(classes, ignore_index)
     scale = None
     if weight is not None:
@@ -231,7 +235,8 @@ def _soft_cross_entropy(
     """Targets that are probabilities."""
     if x._spec.shape != target._spec.shape:
         raise ShapeError(
-            f"cross_entropy: input {x._spec!r} and probabilities {target._spec!r} must have one shape"
+            f"cross_entropy: input {x._spec!r} and probabilities {target._spec!r} must have one "
+            "shape"
         )
     dim = 1 if len(x._spec.shape) > 1 else 0
     if smoothing:
@@ -267,7 +272,7 @@ def nll_loss(
     if weight is not None:
         scale = e.mul(scale, gather(weight, 0, safe))
     picked = views.squeeze(gather(x, 1, views.unsqueeze(safe, 1)), 1)
-    # Chosen, not multiplied by 0: where all are ignored the gradient of their mean is infinite.
+    # Selected, not multiplied by 0: where all are ignored the gradient of their mean is infinite.
     loss = e.select(kept, e.neg(picked if weight is None else e.mul(picked, scale)), 0)
     if reduction == "mean":
         return e.div(reductions.sum(loss), reductions.sum(scale))
@@ -289,7 +294,8 @@ def linear_cross_entropy(
 ) -> Value:
     """cross_entropy of a linear layer's logits, classes first in its weight.
 
-    `options` says in PyTorch how the batch is cut to save memory; it changes no value, and a budget does that work here.
+    PyTorch's `options` choose how the batch is cut to save memory; they change no value, and a
+    budget does that here.
     """
     op = "linear_cross_entropy"
     shape, table = input._spec.shape, linear_weight._spec.shape
@@ -300,8 +306,8 @@ def linear_cross_entropy(
         or (len(table) > 2 and len(shape) == 1)
     ):
         raise ShapeError(
-            f"{op}: input {input._spec!r} (batch, features) and linear_weight {linear_weight._spec!r} (classes, ..., "
-            f"features) do not fit"
+            f"{op}: input {input._spec!r} (batch, features) and linear_weight "
+            f"{linear_weight._spec!r} (classes, ..., features) do not fit"
         )
     if linear_bias is not None and linear_bias._spec.shape != table[:-1]:
         raise ShapeError(

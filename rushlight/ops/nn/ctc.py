@@ -1,12 +1,14 @@
 """Connectionist temporal classification.
 
 # Note [CTC]
-1. The labels of a target with blanks around each are the states. `alpha[t][s]` is the logarithm of the probability of all
-   ways to reach state s with the first t + 1 rows; one elementwise op per row takes all states of all samples a step on.
-   It begins one row early, with probability 1 before the first state, so that no row is special.
-2. A sample whose rows are used up keeps its alpha: what is left at the end is what was there at its own last row.
-3. The loss is a function of log probabilities that sum to 1. Its gradient has the normaliser's part in it, as PyTorch's
-   has: exp(log_probs) less what the target's paths use. Through log_softmax that part is zero.
+1. The states are the labels of a target with blanks around each. `alpha[t][s]` is the log
+   probability of all paths to state s in the first t + 1 rows; one elementwise op per row advances
+   all states of all samples. It begins one row early, with probability 1 before the first state, so
+   that no row is special.
+2. A sample without rows left keeps its alpha: at the end it is that of its own last row.
+3. The loss is a function of log probabilities that sum to 1. Its gradient includes the normaliser's
+   part, as in PyTorch: exp(log_probs) less the share of the target's paths. Through log_softmax
+   that part is zero.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def _together(first: Expr, *others: Expr) -> Expr:
     total = s.exp(first - base)
     for x in others:
         total = total + s.exp(x - base)
-    # No logarithm of 0, of which the slope is not finite.
+    # The logarithm of 0 is avoided: its slope is not finite.
     return s.where(none, low, s.log(s.where(none, const(1, first.dtype), total)) + base)
 
 
@@ -106,7 +108,7 @@ _finish = elementwise("ctc_end", _end, "-log(exp(a) + exp(b)).", FLOAT, vjp=_end
 
 
 def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple[list[int], Value]:
-    """Lengths as numbers and as a tensor beside `like`."""
+    """Lengths as numbers and as a tensor on the device of `like`."""
     if isinstance(given, Value):
         if given._spec.dtype not in INDEX:
             raise DTypeError(
@@ -117,7 +119,8 @@ def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple
         numbers = [int(n) for n in (given if isinstance(given, Sequence) else [given])]
     if len(numbers) != count:
         raise ShapeError(
-            f"ctc_loss: {name} must have a number for each of the {count} samples, got {len(numbers)}"
+            f"ctc_loss: {name} must have a number for each of the {count} samples, got "
+            f"{len(numbers)}"
         )
     if any(not 0 <= n <= most for n in numbers):
         raise ShapeError(f"ctc_loss: {name} must lie between 0 and {most}, got {numbers}")
@@ -129,12 +132,12 @@ def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple
 
 
 def _padded(targets: Value, lengths: list[int], count: int) -> Value:
-    """Targets written one after the other, as rows of one width; what is behind a target's end is anything in range."""
+    """Concatenated targets as rows of one width; entries after a target's end are any in range."""
     width = max(lengths, default=0)
     if targets._spec.numel != sum(lengths):
         raise ShapeError(
-            f"ctc_loss: targets {targets._spec!r} of one dimension must hold the {sum(lengths)} labels that "
-            f"target_lengths {lengths} add up to"
+            f"ctc_loss: targets {targets._spec!r} of one dimension must hold the {sum(lengths)} "
+            f"labels that target_lengths {lengths} add up to"
         )
     if not width:
         return filled(targets, int64, (count, 0), 0)
@@ -147,12 +150,11 @@ def _padded(targets: Value, lengths: list[int], count: int) -> Value:
 
 
 def _states(targets: Value, lengths: Value, blank: int) -> tuple[Value, Value]:
-    """The label of each state, (samples, 2 width + 1), and whether the state before it may be skipped."""
+    """The label of each state, (samples, 2 width + 1), and whether a skip to it is allowed."""
     count, width = targets._spec.shape
     steps = creation.arange(width, device=targets._spec.device.device.name)
-    labels = e.select(
-        e.lt(steps, views.unsqueeze(lengths, 1)), targets, blank
-    )  # padding may be any number
+    # Padding may be any number.
+    labels = e.select(e.lt(steps, views.unsqueeze(lengths, 1)), targets, blank)
     blanks = filled(targets, int64, (count, width), blank)
     pairs = views.reshape(views.stack([blanks, labels], 2), (count, 2 * width))
     states = views.cat([pairs, filled(targets, int64, (count, 1), blank)], 1)
@@ -182,7 +184,10 @@ def _forward(log_probs: Value, states: Value, skips: Value, input_lengths: Value
 
 
 def _normaliser(log_probs: Value, input_lengths: Value) -> Value:
-    """Zeros, one per sample, with the gradient exp(log_probs) at the rows that count. See Note [CTC]."""
+    """Zeros, one per sample, with the gradient exp(log_probs) at the rows in use.
+
+    See Note [CTC].
+    """
     steps = creation.arange(log_probs._spec.shape[0], device=log_probs._spec.device.device.name)
     used = e.lt(views.reshape(steps, (-1, 1, 1)), views.reshape(input_lengths, (-1, 1)))
     total = reductions.sum(e.select(used, e.exp(log_probs), 0.0), (0, 2))
@@ -193,11 +198,13 @@ def _checked(log_probs: Value, targets: Value, blank: int) -> None:
     check_dtypes("ctc_loss", [log_probs._spec], FLOAT)
     if len(log_probs._spec.shape) != 3:
         raise ShapeError(
-            f"ctc_loss: log_probs must be (time, batch, classes) or (time, classes), got {log_probs._spec!r}"
+            "ctc_loss: log_probs must be (time, batch, classes) or (time, classes), got "
+            f"{log_probs._spec!r}"
         )
     if targets._spec.dtype not in INDEX:
         raise DTypeError(
-            f"ctc_loss: the targets must be class indices (int64), got {targets._spec!r}; cast with .long()"
+            f"ctc_loss: the targets must be class indices (int64), got {targets._spec!r}; cast "
+            "with .long()"
         )
     if not 0 <= blank < log_probs._spec.shape[2]:
         raise RushlightError(
@@ -206,8 +213,8 @@ def _checked(log_probs: Value, targets: Value, blank: int) -> None:
     shape = targets._spec.shape
     if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != log_probs._spec.shape[1]):
         raise ShapeError(
-            f"ctc_loss: targets must be (batch, labels) or all labels in a line for {log_probs._spec!r}, "
-            f"got {targets._spec!r}"
+            "ctc_loss: targets must be (batch, labels) or all labels in a line for "
+            f"{log_probs._spec!r}, got {targets._spec!r}"
         )
 
 
@@ -229,7 +236,7 @@ def _losses(
     states, skips = _states(labels, lengths, blank)
     alpha = _forward(log_probs, states, skips, given)
     last = views.unsqueeze(e.add(e.mul(lengths, 2), 2), 1)
-    # Without labels the state before the last is one of the impossible two.
+    # Without labels the state before the last is one of the two impossible ones.
     end, before = (views.squeeze(gather(alpha, 1, place), 1) for place in (last, e.sub(last, 1)))
     return e.add(_finish(end, before), _normaliser(log_probs, given)), lengths
 
@@ -244,7 +251,7 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Value:
-    """-log of the probability of all ways to write the targets, with blanks and repeats, over the rows of log_probs."""
+    """-log of the probability of all alignments of the targets, with blanks and repeats."""
     single = len(log_probs._spec.shape) == 2
     x = views.unsqueeze(log_probs, 1) if single else log_probs
     _checked(x, targets, blank)

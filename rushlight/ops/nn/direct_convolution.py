@@ -1,11 +1,11 @@
-"""Two-dimensional convolution by kernels of its own, on devices that have them (`Limits.convolves`).
+"""Two-dimensional convolution by the kernels of devices that have them (`Limits.convolves`).
 
 Three ops, each bilinear, each other's derivatives, so that every order follows:
 1. `image(x, w)` is the convolution;
 2. `back(g, w)`, the transpose in x, is the gradient of x;
 3. `weights(g, x)`, the transpose in w, is the gradient of w.
-With stride 1 the transpose in x is a convolution with turned windows. With another stride it is one for each
-remainder of a position by the stride, with the taps that can meet there.
+With stride 1 the transpose in x is a convolution with flipped windows. With another stride it is
+one for each remainder of a position by the stride, with the matching taps.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.value import Value
 
 Pair = tuple[int, int]
-MOST_PARTS = 8  # the images' gradients of weights are summed in so many parts, for threads
+MOST_PARTS = 8  # parts in which the images' weight gradients are summed, for threads
 LEAST_WEIGHTS = (
     16  # channels in times channels out of a group: with fewer, most of a tile would be idle
 )
 _COST_OF_PRODUCT = 0.02
 
-# `static` of every op: stride, padding before, dilation, groups, and the last two sizes of x, w and the output.
+# `static` of every op: stride, padding before, dilation, groups, and the last two sizes of x, w and
+# the output.
 Geometry = tuple[Pair, Pair, Pair, int, Pair, Pair, Pair]
 
 
 def suits(x: Spec, w: Spec, stride: Sizes, dilation: Sizes, groups: int) -> bool:
-    """Whether the kernels take these operands: float32, something to do, channels enough or just one each."""
+    """Whether the kernels take these operands: float32, not empty, enough channels or one each."""
     device: Any = x.device
     if not device.device.limits.convolves or x.dtype is not float32 or w.dtype is not float32:
         return False
@@ -92,7 +93,7 @@ def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 class _Phase:
-    """The positions of x with one remainder by the stride: which taps meet them, and as which convolution."""
+    """The positions of x with one remainder by the stride: their taps, and the convolution."""
 
     def __init__(self, geometry: Geometry, remainder: Pair) -> None:
         stride, before, dilation, _, image, window, pixels = geometry
@@ -120,7 +121,7 @@ class _Phase:
 
 
 def _met(geometry: Geometry) -> list[list[int]]:
-    """For each of two dimensions the remainders that positions have and taps meet: never more than taps, whatever the stride."""
+    """For each of two dimensions the remainders of positions that have taps."""
     stride, before, _, _, image, window, _ = geometry
     return [
         sorted(r for r in ((first - t) % s for first in range(min(k, s))) if r < size)
@@ -134,7 +135,10 @@ def _copy(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -
 
 
 def _turn(pool: Any, w: Spec, groups: int, phase: _Phase) -> tuple[Any, int, int]:
-    """A copy of the phase's taps, from last to first, as (groups, channels, outs, p, q); where it begins; its size."""
+    """A copy of the phase's taps, reversed, as (groups, channels, outs, p, q); its offset.
+
+    Its size.
+    """
     outs, shared, p, q = w.shape
     each = outs // groups
     taps = tuple(phase.taps)
@@ -242,7 +246,10 @@ def back(g: Value, w: Value, static: Static) -> Value:
 
 
 def _vjps(first: str, second: str) -> list[Any]:
-    """Gradients of a bilinear op's operands a and b, by the other two ops; "gb" is called with g and b."""
+    """Gradients of a bilinear op's operands a and b, by the other two ops.
+
+    "gb" is called with g and b.
+    """
     ops = {"image": lambda: _image, "back": lambda: _back, "weights": lambda: _weights}
 
     def rule(name: str, order: str) -> Any:
@@ -285,7 +292,7 @@ _weights = KernelOp(
 def geometry(
     x: Spec, w: Spec, stride: Sizes, sides: Sequence[tuple[int, int]], dilation: Sizes, groups: int
 ) -> Geometry:
-    """What `static` is."""
+    """The `static` of every op."""
     sizes, window = x.shape[2:], w.shape[2:]
     pixels = tuple(
         (n + sum(side) - d * (k - 1) - 1) // s + 1

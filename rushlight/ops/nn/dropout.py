@@ -1,4 +1,4 @@
-"""Dropout of whole channels, and the dropout that keeps mean and variance of SELU's results."""
+"""Dropout of whole channels, and alpha dropout, which keeps mean and variance after SELU."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _drop_batched(op: str, rank: int, x: Value, p: float, training: bool, inplac
 
 @composite("dropout1d", method=False, top=False)
 def dropout1d(input: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
-    """Zero whole channels of (batch, channel, length) with probability p and scale the others by 1 / (1 - p)."""
+    """Zero whole channels of (batch, channel, length) with probability p, scale by 1 / (1 - p)."""
     return _drop_batched("dropout1d", 1, input, p, training, inplace)
 
 
@@ -73,7 +73,7 @@ def dropout2d(input: Value, p: float = 0.5, training: bool = True, inplace: bool
 
 @composite("dropout3d", method=False, top=False)
 def dropout3d(input: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
-    """Zero whole channels of (batch, channel, depth, height, width) with probability p and scale the others."""
+    """Zero whole channels of volumes with probability p and scale the others by 1 / (1 - p)."""
     return _drop_batched("dropout3d", 3, input, p, training, inplace)
 
 
@@ -101,7 +101,10 @@ def _alpha(op: str, x: Value, shape: Shape, p: float, training: bool, inplace_: 
 def alpha_dropout(
     input: Value, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Value:
-    """Dropout that keeps mean 0 and variance 1: dropped elements take SELU's negative limit, then all are scaled."""
+    """Dropout that keeps mean 0 and variance 1.
+
+    Dropped elements take SELU's negative limit, then all are scaled.
+    """
     return _alpha("alpha_dropout", input, input._spec.shape, p, training, inplace)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a table by index: embedding, and bags of rows joined into one: embedding_bag."""
+"""Rows of a table by index: embedding; and bags of rows reduced to one: embedding_bag."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _slowed = elementwise(
 
 
 def _check(op: str, index: Value, weight: Value, padding_idx: int | None) -> int | None:
-    """The padding row counted from the front."""
+    """The index of the padding row, counted from the front."""
     check_index(op, index)
     if len(weight._spec.shape) != 2:
         raise ShapeError(f"{op}: weight must have 2 dimensions, got {weight._spec!r}")
@@ -48,18 +48,19 @@ def _check(op: str, index: Value, weight: Value, padding_idx: int | None) -> int
         return None
     if not -count <= padding_idx < count:
         raise RowError(
-            f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight {weight._spec!r}"
+            f"{op}: padding_idx {padding_idx} is outside the {count} rows of weight "
+            f"{weight._spec!r}"
         )
     return padding_idx % count
 
 
 def is_batched(*values: Value) -> bool:
-    """Whether one of them is mapped over by `vmap`: gradients are dense there."""
+    """Whether one of them is mapped by `vmap`: gradients are dense there."""
     return any(v._spec.hidden for v in values)
 
 
 def _shorten(weight: Value, index: Value, max_norm: float, norm_type: float) -> None:
-    """Scale the rows that the index names, in place, to a length of max_norm at most."""
+    """Scale the indexed rows, in place, to a norm of at most max_norm."""
     if not index._spec.numel:
         return
     with no_grad():
@@ -71,7 +72,10 @@ def _shorten(weight: Value, index: Value, max_norm: float, norm_type: float) -> 
 def _read(
     op: str, weight: Value, index: Value, padding: int | None, by_frequency: bool, sparse: bool
 ) -> Value:
-    """The rows at an index, whose gradient leaves out the padding and is divided by how often a row was read, if so."""
+    """The rows at an index.
+
+    Its gradient omits the padding and is divided by row counts, if requested.
+    """
     if sparse and by_frequency:
         raise RushlightError(
             f"{op}: scale_grad_by_freq goes with dense gradients; pass sparse=False"
@@ -110,7 +114,7 @@ def embedding(
 
 
 def _numbered(op: str, count: int, offsets: Value, include_last: bool) -> tuple[Value, int]:
-    """The bag of each of `count` elements, and how many bags there are."""
+    """The bag of each of `count` elements, and the number of bags."""
     check_index(op, offsets)
     if len(offsets._spec.shape) != 1:
         raise ShapeError(f"{op}: offsets must have one dimension, got {offsets._spec!r}")
@@ -127,7 +131,8 @@ def _numbered(op: str, count: int, offsets: Value, include_last: bool) -> tuple[
         )
         if any(first) or max(last) > count:
             raise RushlightError(
-                f"{op}: offsets must begin with 0 and not go beyond the {count} indices, got {first[0]} to {max(last)}"
+                f"{op}: offsets must begin with 0 and not go beyond the {count} indices, got "
+                f"{first[0]} to {max(last)}"
             )
     begun = hits(starts, 0, (count + 1,)) if bags else filled(offsets, int64, (count + 1,), 0)
     return e.sub(views.slice_dim(cumsum(begun, 0, dtype=int64), 0, 0, count), 1), bags
@@ -154,7 +159,7 @@ def _largest(parts: Value, kept: Value | None, bag: Value, bags: int) -> Value:
 
 
 def _bagged(parts: Value, kept: Value | None, bag: Value, bags: int, mode: str) -> Value:
-    """(elements, width) joined into (bags, width)."""
+    """(elements, width) reduced to (bags, width)."""
     if mode == "max":
         return _largest(parts, kept, bag, bags)
     if kept is not None:
@@ -171,11 +176,12 @@ def _bagged(parts: Value, kept: Value | None, bag: Value, bags: int, mode: str) 
 def _flattened(
     op: str, input: Value, offsets: Value | None, weights: Value | None
 ) -> tuple[Value, Value, Value | None]:
-    """The indices in one line, with the offset of each bag and the elements' weights."""
+    """The flat indices, with the offset of each bag and the elements' weights."""
     shape = input._spec.shape
     if weights is not None and weights._spec.shape != shape:
         raise ValueError(
-            f"{op}: per_sample_weights {weights._spec!r} must have the shape of input {input._spec!r}"
+            f"{op}: per_sample_weights {weights._spec!r} must have the shape of input "
+            f"{input._spec!r}"
         )
     if len(shape) == 2:
         if offsets is not None:
@@ -213,7 +219,10 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Value:
-    """The sum, mean or largest of the rows of each bag of indices; the row `padding_idx` does not count."""
+    """The sum, mean or largest of the rows of each bag of indices.
+
+    The row `padding_idx` does not count.
+    """
     op = "embedding_bag"
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"{op}: mode is 'sum', 'mean' or 'max', got {mode!r}")
@@ -227,7 +236,8 @@ def embedding_bag(
         raise NotImplementedError(f"{op}: per_sample_weights go with mode 'sum', got mode {mode!r}")
     if weights is not None and weights._spec.dtype is not weight._spec.dtype:
         raise DTypeError(
-            f"{op}: per_sample_weights {weights._spec!r} must have the dtype of weight {weight._spec!r}"
+            f"{op}: per_sample_weights {weights._spec!r} must have the dtype of weight "
+            f"{weight._spec!r}"
         )
     if max_norm is not None:
         _shorten(weight, index, max_norm, norm_type)
@@ -236,7 +246,7 @@ def embedding_bag(
     )
     if not index._spec.numel or not bags:
         nothing: Any = reductions.sum(views.slice_dim(weight, 0, 0, 0), 0, True)
-        if weights is not None:  # which have a gradient too, of no elements
+        if weights is not None:  # which have an empty gradient too
             nothing = e.add(nothing, reductions.sum(weights))
         return views.reshape(
             views.expand(nothing, (bags, weight._spec.shape[1])), (bags, weight._spec.shape[1])

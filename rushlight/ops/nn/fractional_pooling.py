@@ -1,4 +1,4 @@
-"""Pooling over windows of one size at uneven distances: fractional max pooling."""
+"""Pooling over windows of one size at random steps: fractional max pooling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _wanted(op: str, x: Value, rank: int, size: Any, ratio: Any) -> Sizes:
 
 
 def _starts(x: Value, sample: Value, n: int, count: int, size: int) -> Value:
-    """Where the windows of one dimension begin, (batch, channel, count): random steps that end at the edge."""
+    """The starts of the windows of one dimension, (batch, channel, count), at random steps."""
     device = x._spec.device.device.name
     lead = sample._spec.shape
     last = filled(x, int64, (*lead, 1), n - size)
@@ -54,7 +54,8 @@ def _samples(op: str, x: Value, rank: int, given: Value | None) -> Value:
         return rand(shape, dtype=x._spec.dtype, device=x._spec.device.device.name)
     if given._spec.shape != shape:
         raise ShapeError(
-            f"{op}: _random_samples {given._spec!r} must have the shape {list(shape)} for {x._spec!r}"
+            f"{op}: _random_samples {given._spec!r} must have the shape {list(shape)} for "
+            f"{x._spec!r}"
         )
     if given._spec.dtype is not x._spec.dtype:
         raise DTypeError(
@@ -67,14 +68,16 @@ def _check(op: str, x: Value, rank: int, kernel: Sizes, wanted: Sizes) -> None:
     shape = x._spec.shape
     if len(shape) not in (rank + 1, rank + 2) or 0 in shape[len(shape) - rank - 1 :]:
         raise ShapeError(
-            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, none but the batch empty, got {x._spec!r}"
+            f"{op}: input must have {rank + 1} or {rank + 2} dimensions, none but the batch empty, "
+            f"got {x._spec!r}"
         )
     if x._spec.dtype.kind != "f":
         raise DTypeError(f"{op}: takes floating point, got {x._spec!r}; cast with .float()")
     for n, k, m in zip(shape[-rank:], kernel, wanted, strict=True):
         if k < 1 or m < 0 or m + k - 1 > n:
             raise ShapeError(
-                f"{op}: {m} windows of {k} elements, each a step on, do not fit into {n} of {x._spec!r}"
+                f"{op}: {m} windows of {k} elements, each a step on, do not fit into {n} of "
+                f"{x._spec!r}"
             )
 
 
@@ -95,7 +98,8 @@ def _pool(
     drawn = _samples(op, x, rank, samples)
     place: Value | None = None
     for i, (n, k, m) in enumerate(zip(x._spec.shape[2:], kernel, wanted, strict=True)):
-        # PyTorch keeps the sample of the width first for images, in the order of the dimensions for volumes.
+        # PyTorch's sample has the width first for images, and the order of the dimensions for
+        # volumes.
         sample = views.select(drawn, 2, 1 - i if rank == 2 else i)
         starts = _starts(x, sample, n, m, k)
         starts = views.reshape(
@@ -121,7 +125,7 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Value | None = None,
 ) -> Any:
-    """The largest element of windows of height and width whose steps are random: as many as asked for, to the edge."""
+    """The largest element of windows of height and width at random steps; their number is given."""
     both = _pool(
         "fractional_max_pool2d", input, kernel_size, output_size, output_ratio, _random_samples
     )
@@ -137,7 +141,7 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     _random_samples: Value | None = None,
 ) -> Any:
-    """The largest element of windows of a volume whose steps are random: as many as asked for, to the edge."""
+    """The largest element of windows of a volume at random steps; their number is given."""
     both = _pool(
         "fractional_max_pool3d", input, kernel_size, output_size, output_ratio, _random_samples
     )

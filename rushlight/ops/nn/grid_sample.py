@@ -1,4 +1,4 @@
-"""grid_sample: an image read at given points, between its elements and beyond its edges."""
+"""grid_sample: an image interpolated at given points, also beyond its edges."""
 
 from __future__ import annotations
 
@@ -26,12 +26,16 @@ from rushlight.tape.record.value import Value
 _MODES = ("bilinear", "nearest", "bicubic")
 _PADDINGS = ("zeros", "border", "reflection")
 
-# A tap along one dimension: the index it reads, whether it lies inside (the index is 0 if not), and its weight.
+# A tap along one dimension: its index, whether it is inside (the index is 0 if not), and its
+# weight.
 Tap = tuple[Value, Value, Value]
 
 
 def _clipped(place: Value, n: int) -> Value:
-    """Between the first and the last element; outside, and on the edge, nothing moves with the point."""
+    """Clamped between the first and the last element.
+
+    The gradient is zero outside and on the edge.
+    """
     place = e.select(e.gt(place, 0), place, 0.0)
     return e.select(e.lt(place, n - 1), place, float(n - 1))
 
@@ -55,7 +59,7 @@ def _inside(place: Value, n: int, padding: str, align: bool) -> Value:
 
 
 def _taps(point: Value, n: int, mode: str, padding: str, align: bool) -> list[tuple[Value, Value]]:
-    """Where along a dimension of n elements a coordinate between -1 and 1 reads, in whole numbers, and the weights."""
+    """The integer positions that coordinates in [-1, 1] read along n elements, and weights."""
     place = e.mul(e.add(point, 1), (n - 1) / 2) if align else _centred(point, float(n))
     if mode == "bicubic":
         low = e.floor(place)
@@ -128,9 +132,10 @@ _add_tap = elementwise(
 
 
 def _read(total: Value | None, table: Value, sizes: Sequence[int], taps: Sequence[Tap]) -> Value:
-    """One tap along each dimension, added: the elements there (zero outside), times the taps' weights.
+    """One tap along each dimension, added: the elements there (0 outside) times the weights.
 
-    A row of the table is one channel of all images: every channel is read at the same places of it.
+    A row of the table is one channel of all images: every channel is read at the same positions of
+    it.
     """
     flat: Value | None = None
     inside: Value | None = None
@@ -154,14 +159,15 @@ def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
     check_devices("grid_sample", [x._spec, grid._spec])
     if x._spec.dtype is not grid._spec.dtype or x._spec.dtype.kind != "f":
         raise DTypeError(
-            f"grid_sample: input {x._spec!r} and grid {grid._spec!r} must have one floating-point type"
+            f"grid_sample: input {x._spec!r} and grid {grid._spec!r} must have one floating-point "
+            "type"
         )
     rank = len(x._spec.shape) - 2
     fits = rank in (2, 3) and len(grid._spec.shape) == rank + 2 and grid._spec.shape[-1] == rank
     if not fits or x._spec.shape[0] != grid._spec.shape[0] or 0 in x._spec.shape[2:]:
         raise ShapeError(
-            f"grid_sample: input {x._spec!r} (batch, channel, 2 or 3 sizes) and grid {grid._spec!r} (batch, as many sizes, "
-            f"coordinates) do not fit"
+            f"grid_sample: input {x._spec!r} (batch, channel, 2 or 3 sizes) and grid "
+            f"{grid._spec!r} (batch, as many sizes, coordinates) do not fit"
         )
     if mode not in _MODES:
         raise ValueError(
@@ -169,7 +175,8 @@ def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
         )
     if mode == "bicubic" and rank == 3:
         raise ShapeError(
-            f"grid_sample: mode bicubic goes with images (batch, channel, height, width), got {x._spec!r}"
+            "grid_sample: mode bicubic goes with images (batch, channel, height, width), got "
+            f"{x._spec!r}"
         )
     if padding not in _PADDINGS:
         raise ValueError(f"grid_sample: padding_mode is one of {_PADDINGS}, got {padding!r}")
@@ -183,9 +190,9 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Value:
-    """The image at points whose coordinates, the last dimension's first, go from -1 to 1 across it."""
+    """The image at points with coordinates from -1 to 1, the last dimension's first."""
     _check(input, grid, mode, padding_mode)
-    if input._spec.dtype.itemsize == 2:  # places and weights of halves would be too coarse
+    if input._spec.dtype.itemsize == 2:  # positions and weights of halves would be too coarse
         wide = grid_sample(
             e.cast(input, float32), e.cast(grid, float32), mode, padding_mode, align_corners
         )
@@ -203,7 +210,7 @@ def grid_sample(
         point = views.select(grid, rank + 1, rank - 1 - i)
         taps = _taps(point, n, mode, padding_mode, bool(align_corners))
         along.append([_looked_up(place, share, n, whole) for place, share in taps])
-    if count > 1:  # where each image begins
+    if count > 1:  # the start of each image
         starts = arange(
             0, count * sizes[0], sizes[0], dtype=whole, device=grid._spec.device.device.name
         )
@@ -252,7 +259,7 @@ def grid_sampler_3d(
 
 
 def _centres(theta: Value, n: int, align: bool) -> Value:
-    """The coordinates, from -1 to 1, of the n elements of a dimension: of their centres, or ends on the corners."""
+    """The coordinates, in [-1, 1], of n elements: of their centres, or with aligned corners."""
     if n == 1:
         return full_spec(Spec.of(theta._spec.device, theta._spec.dtype, (1,)), 0.0)
     steps = arange(n, dtype=theta._spec.dtype, device=theta._spec.device.device.name)
@@ -261,7 +268,7 @@ def _centres(theta: Value, n: int, align: bool) -> Value:
 
 @composite("affine_grid", method=False, top=False, pure=True)
 def affine_grid(theta: Value, size: Sequence[int], align_corners: bool | None = None) -> Value:
-    """The points of an image of a size (batch, channel, ...) moved by matrices: what grid_sample reads at."""
+    """The points of an image of a size transformed by matrices, for grid_sample."""
     if theta._spec.dtype.kind != "f":
         raise DTypeError(
             f"affine_grid: theta must be floating point, got {theta._spec!r}; cast with .float()"
@@ -270,8 +277,8 @@ def affine_grid(theta: Value, size: Sequence[int], align_corners: bool | None = 
     rank = len(sizes)
     if rank not in (2, 3) or theta._spec.shape != (count, rank, rank + 1) or min(size) < 1:
         raise ShapeError(
-            f"affine_grid: a size (batch, channel, 2 or 3 positive sizes) needs matrices (batch, 2, 3) or (batch, 3, 4), got "
-            f"theta {theta._spec!r} and size {list(size)}"
+            "affine_grid: a size (batch, channel, 2 or 3 positive sizes) needs matrices (batch, 2, "
+            f"3) or (batch, 3, 4), got theta {theta._spec!r} and size {list(size)}"
         )
     ones = full_spec(Spec.of(theta._spec.device, theta._spec.dtype, tuple(sizes)), 1.0)
     points = [ones]  # the last dimension's coordinate comes first

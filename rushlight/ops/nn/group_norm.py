@@ -1,4 +1,4 @@
-"""Norms over groups of channels, over each instance, by the root of the mean square, and over neighbouring channels."""
+"""Norms over groups of channels, instances, mean squares and neighbouring channels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from rushlight.tape.record.op import check_dtypes
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Value
 
-# The distance from 1 to the next number: what rms_norm adds under the root when no eps is given.
+# The machine epsilon: rms_norm adds it under the root when no eps is given.
 _EPSILON: dict[DType, float] = {
     float16: 2.0**-10,
     bfloat16: 2.0**-7,
@@ -51,7 +51,8 @@ def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) ->
     for v in (weight, bias):
         if v is not None and v._spec.shape != (channels,):
             raise ShapeError(
-                f"{op}: weight and bias must have a number for each of {channels} channels, got {v._spec!r}"
+                f"{op}: weight and bias must have a number for each of {channels} channels, got "
+                f"{v._spec!r}"
             )
     if weight is not None:
         y = e.mul(y, e.cast(views.reshape(weight, column), y._spec.dtype))
@@ -66,21 +67,27 @@ def group_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
 ) -> Value:
-    """Normalise groups of channels (dimension 1) of each instance to mean 0 and variance 1, then scale and shift."""
+    """Normalise groups of channels (dimension 1) of each instance to mean 0 and variance 1.
+
+    Then scale and shift.
+    """
     shape = input._spec.shape
     if len(shape) < 2:
         raise ShapeError(
-            f"group_norm: input needs at least 2 dimensions (batch, channel, ...), got {input._spec!r}"
+            "group_norm: input needs at least 2 dimensions (batch, channel, ...), got "
+            f"{input._spec!r}"
         )
     check_dtypes("group_norm", [input._spec], FLOAT)
     if num_groups < 1 or shape[1] % num_groups:
         raise ShapeError(
-            f"group_norm: {shape[1]} channels of {input._spec!r} do not divide into {num_groups} groups"
+            f"group_norm: {shape[1]} channels of {input._spec!r} do not divide into {num_groups} "
+            "groups"
         )
     size = numel(shape[1:]) // num_groups
     if size == 1 and shape[0] == 1:
         raise ValueError(
-            f"group_norm: more than 1 value per group is needed, got {input._spec!r} in {num_groups} groups"
+            f"group_norm: more than 1 value per group is needed, got {input._spec!r} in "
+            f"{num_groups} groups"
         )
     if not input._spec.numel:
         return _per_channel("group_norm", e.clone(input), weight, bias)
@@ -91,7 +98,7 @@ def group_norm(
 
 
 def _repeated(v: Value, times: int) -> Value:
-    """A vector, several times over."""
+    """A vector, repeated."""
     size = v._spec.shape[0]
     return views.reshape(views.expand(views.unsqueeze(v, 0), (times, size)), (times * size,))
 
@@ -107,7 +114,10 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Value:
-    """Normalise each channel of each instance, by its own statistics or by running ones, then scale and shift."""
+    """Normalise each channel of each instance, by its own or running statistics.
+
+    Then scale and shift.
+    """
     shape = input._spec.shape
     if len(shape) < 3:
         raise ShapeError(
@@ -115,7 +125,8 @@ def instance_norm(
         )
     if use_input_stats and numel(shape[2:]) == 1:
         raise ShapeError(
-            f"instance_norm: more than one value per instance and channel is needed, got {input._spec!r}"
+            "instance_norm: more than one value per instance and channel is needed, got "
+            f"{input._spec!r}"
         )
     n, channels = shape[:2]
     flat = views.reshape(input, (1, n * channels, *shape[2:]))
@@ -125,7 +136,7 @@ def instance_norm(
             mean, var = (None if v is None else e.clone(v) for v in (mean, var))
     y = batch_norm(flat, mean, var, None, None, use_input_stats, momentum, eps)
     result = _per_channel("instance_norm", views.reshape(y, shape), weight, bias)
-    if use_input_stats and n:  # last: what fails leaves them as they are
+    if use_input_stats and n:  # last: after an error they are unchanged
         with Changed(grad=False):
             both = [
                 (r, v)
@@ -153,7 +164,7 @@ def rms_norm(
     weight: Value | None = None,
     eps: float | None = None,
 ) -> Value:
-    """Divide the last dimensions by the root of their mean square, then scale."""
+    """Divide the last dimensions by their root mean square, then scale."""
     inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     shape = input._spec.shape
     if not inner or shape[len(shape) - len(inner) :] != inner:
@@ -185,24 +196,26 @@ def local_response_norm(
         )
     if not input._spec.numel:
         return e.clone(input)
-    # Channels last, as rows of a length; the window of even size reaches further back than forth.
+    # Channels last, as rows of a length; a window of even size reaches one further back than
+    # forward.
     squares = views.reshape(e.mul(input, input), (shape[0], shape[1], numel(shape[2:])))
     rows = bordered(views.transpose(squares, 1, 2), ((size // 2, (size - 1) // 2),), 0.0)
     level = views.reshape(views.transpose(avg_pool1d(rows, size, 1), 1, 2), shape)
     return e.div(input, e.pow(e.add(e.mul(level, alpha), k), beta))
 
 
-# ---- PyTorch's own inner functions: the result with the statistics that made it ----
+# ---- PyTorch's inner functions: the result with its statistics ----
 
 
 def _rows_with_statistics(rows: Value, eps: float) -> tuple[Value, Value, Value]:
     """Rows with mean 0 and variance 1, each row's mean and 1 / deviation."""
     y, mean, rstd = normalised_rows(rows, None, None, (), len(rows._spec.shape) - 1, eps)
+    # Those of halves are float32.
     return (
         y,
         e.cast(mean, y._spec.dtype),
         e.cast(rstd, y._spec.dtype),
-    )  # those of halves are float32
+    )
 
 
 @composite("native_layer_norm", method=False)
@@ -253,11 +266,13 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    """batch_norm, and in training the mean and 1 / deviation of each channel; else two empty tensors."""
+    """batch_norm, and in training the mean and 1 / deviation of each channel.
+
+    Else two empty tensors.
+    """
     op, running, affine = "native_batch_norm", (running_mean, running_var), (weight, bias)
-    none = full_spec(
-        Spec.of(input._spec.device, input._spec.dtype, (0,)), 0.0
-    )  # first: what fails moves no statistics
+    # First: after an error statistics are unchanged.
+    none = full_spec(Spec.of(input._spec.device, input._spec.dtype, (0,)), 0.0)
     y, *parts = batch_normalised(op, input, running, affine, training, momentum, eps)
     size = 0 if parts[0] is None else input._spec.shape[1]
     # No gradient passes the statistics, as in PyTorch.

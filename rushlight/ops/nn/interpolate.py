@@ -1,4 +1,4 @@
-"""Images in another size: the nearest element, or a weighted sum of neighbours along each dimension."""
+"""Images in another size: the nearest element, or weighted neighbours along each dimension."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from rushlight.tape.record.value import Value
 
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
-_CUBIC = -0.75  # the free parameter of cubic convolution that PyTorch and OpenCV chose
+_CUBIC = -0.75  # PyTorch's and OpenCV's parameter of cubic convolution
 
-# Two neighbours at once: one walk over the elements, and few enough operands for every device.
+# Two neighbours at once: one pass over the elements, and few enough operands for every device.
 _first_two = elementwise(
     "first_two",
     lambda x, u, y, v: x * u + y * v,
@@ -44,7 +44,7 @@ _two_more = elementwise(
     listed=False,
 )
 
-# Source positions of one dimension: how many elements there are, how many are wanted, elements per wanted one.
+# Source positions of one dimension: input size, output size, input elements per output element.
 Along = tuple[int, int, float]
 
 
@@ -67,7 +67,7 @@ def _nearest(x: Value, dim: int, along: Along, exact: bool) -> Value:
 
 
 def _source(x: Value, along: Along, align: bool) -> Value:
-    """Where each wanted element lies among the given ones."""
+    """The input position of each output element."""
     n, m, scale = along
     steps = _steps(x, m, x._spec.dtype)
     if align:
@@ -120,7 +120,7 @@ def _triangle(away: Value) -> Value:
 
 
 def _hat(away: Value) -> Value:
-    """Cubic convolution of a distance, with the parameter that PyTorch and Pillow smooth with."""
+    """Cubic convolution of a distance, with PyTorch's and Pillow's parameter for antialiasing."""
     a = -0.5
     near = e.add(e.mul(e.mul(e.sub(e.mul(away, a + 2), a + 3), away), away), 1)
     far = e.mul(e.sub(e.mul(e.add(e.mul(e.sub(away, 5), away), 8), away), 4), a)
@@ -128,7 +128,7 @@ def _hat(away: Value) -> Value:
 
 
 def _smooth(x: Value, dim: int, along: Along, align: bool, cubic: bool) -> Value:
-    """A filter as wide as the elements that fall on one wanted element; its weights are a matrix."""
+    """A filter as wide as the input elements per output element; its weights are a matrix."""
     n, m, scale = along
     if align:
         scale = (n - 1) / (m - 1) if m > 1 else 0.0
@@ -147,7 +147,7 @@ def _smooth(x: Value, dim: int, along: Along, align: bool, cubic: bool) -> Value
 def _sizes(
     x: Value, size: Any, scale_factor: Any, recompute: bool | None
 ) -> tuple[tuple[int, ...], tuple[float, ...] | None]:
-    """The wanted sizes, and the scales where they are to be used as given."""
+    """The output sizes, and the scales where they are used as given."""
     given = x._spec.shape[2:]
     rank = len(given)
     if (size is None) == (scale_factor is None):
@@ -186,7 +186,10 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Value:
-    """(batch, channel, ...) in another size: nearest, nearest-exact, linear, bilinear, trilinear, bicubic or area."""
+    """(batch, channel, ...) in another size.
+
+    Modes are nearest, nearest-exact, linear, bilinear, trilinear, bicubic and area.
+    """
     rank = len(input._spec.shape) - 2
     if (
         mode not in (*_RANKS, "nearest", "nearest-exact", "area")
@@ -196,7 +199,8 @@ def interpolate(
         raise NotImplementedError(f"interpolate: mode {mode!r} does not go with {input._spec!r}")
     if align_corners is not None and mode not in _RANKS:
         raise ValueError(
-            f"interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, got {mode!r}"
+            "interpolate: align_corners goes with linear, bilinear, bicubic and trilinear, got "
+            f"{mode!r}"
         )
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ValueError(f"interpolate: antialias goes with bilinear and bicubic, got {mode!r}")
@@ -204,10 +208,11 @@ def interpolate(
     if mode == "area":
         return _AREA[rank](input, wanted)
     x = input
-    # Gradients of halves are summed in float32 even where only elements are moved; weights are no whole numbers.
+    # Gradients of halves are summed in float32 even where elements are only moved; weights are no
+    # integers.
     wide = x._spec.dtype.itemsize == 2 if x._spec.dtype.kind == "f" else mode in _RANKS
     x = e.cast(x, float32) if wide else x
-    # From the last dimension to the first, the order in which PyTorch adds up.
+    # From the last dimension to the first, PyTorch's order of sums.
     for i in reversed(range(rank)):
         n, m = x._spec.shape[2 + i], wanted[i]
         along = (n, m, n / m if scales is None else 1 / scales[i])
@@ -215,9 +220,8 @@ def interpolate(
             x = _smooth(x, 2 + i, along, bool(align_corners), mode == "bicubic")
         else:
             x = _one_dimension(mode)(x, 2 + i, along, bool(align_corners))
-        if (
-            x._spec.dtype.kind == "f" and not input._spec.differentiable
-        ):  # whole numbers after each dimension
+        # Integers after each dimension.
+        if x._spec.dtype.kind == "f" and not input._spec.differentiable:
             x = clamp(e.floor(e.add(x, 0.5)), *integer_range(input._spec.dtype))
     x = e.cast(x, input._spec.dtype)
     return e.clone(x) if x is input else x

@@ -43,7 +43,7 @@ def _finish(
     reduction: str,
     weight: Value | None = None,
 ) -> Value:
-    """The loss reduced; `size_average` and `reduce` are PyTorch's older way to say how."""
+    """The loss reduced; `size_average` and `reduce` are PyTorch's older arguments."""
     reduction = chosen(size_average, reduce, reduction)
     if weight is None:
         return reduced(loss, reduction, op)
@@ -68,7 +68,7 @@ _absolute = elementwise(
 
 
 def _bent(x: Expr, y: Expr, delta: Expr) -> tuple[Expr, Expr, Expr]:
-    """(difference, its size, whether it is inside delta)."""
+    """(difference, its absolute value, whether it is below delta)."""
     away = x - y
     size = s.absolute(away)
     return away, size, size < delta
@@ -124,7 +124,7 @@ def mse_loss(
     reduction: str = "mean",
     weight: Value | None = None,
 ) -> Value:
-    """Squared differences, averaged, summed or as they are."""
+    """Squared differences, averaged, summed or not reduced."""
     broadcast_shapes(
         [input._spec.shape, target._spec.shape], "mse_loss", [input._spec, target._spec]
     )
@@ -142,7 +142,7 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Value:
-    """Half the square of the difference over beta where smaller than beta, else its size less beta / 2."""
+    """d * d / (2 * beta) where |d| is below beta, else |d| - beta / 2, d the difference."""
     if beta < 0:
         raise RushlightError(f"smooth_l1_loss: beta must not be negative, got {beta}")
     loss = _absolute(input, target) if beta == 0 else _smooth_l1(input, target, float(beta))
@@ -157,10 +157,10 @@ def huber_loss(
     delta: float = 1.0,
     weight: Value | None = None,
 ) -> Value:
-    """Half the square of the difference where smaller than delta, else delta times its size less delta / 2."""
+    """d * d / 2 where |d| is below delta, else delta * (|d| - delta / 2), d the difference."""
     if delta <= 0:
         raise RushlightError(f"huber_loss: delta must be positive, got {delta}")
-    # Other than of the mean squared error, the mean is not that of the weights.
+    # Unlike in mse_loss, the mean is not over the weights.
     return _finish(
         _weighted(_huber_each(input, target, float(delta)), weight),
         "huber_loss",
@@ -182,7 +182,7 @@ def binary_cross_entropy(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Value:
-    """-(target * log(input) + (1 - target) * log(1 - input)), logarithms no smaller than -100."""
+    """-(target * log(input) + (1 - target) * log(1 - input)), logarithms at least -100."""
     _same_shapes("binary_cross_entropy", input, target)
     return _finish(
         _weighted(bernoulli_loss(input, target), weight),
@@ -207,7 +207,10 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Value | None = None,
 ) -> Value:
-    """binary_cross_entropy of sigmoid(input), computed from the logits; pos_weight scales the positive targets."""
+    """binary_cross_entropy of sigmoid(input), computed from the logits.
+
+    pos_weight scales the positive targets.
+    """
     op = "binary_cross_entropy_with_logits"
     _same_shapes(op, input, target)
     likelihood = logsigmoid(input)
@@ -245,7 +248,10 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Value:
-    """target * (log(target) - input), the input in logarithms, the target too if log_target."""
+    """target * (log(target) - input).
+
+    The input is in logarithms; with `log_target` so is the target.
+    """
     loss = (_log_divergence if log_target else _divergence)(input, target)
     if reduction == "batchmean" and size_average is None and reduce is None:
         total = reductions.sum(loss)
@@ -264,7 +270,10 @@ def poisson_nll_loss(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Value:
-    """The negative log likelihood of counts under a Poisson distribution; Stirling's term is added if full."""
+    """The negative log likelihood of counts under a Poisson distribution.
+
+    `full` adds Stirling's term.
+    """
     if log_input:
         loss = e.sub(e.exp(input), e.mul(target, input))
     else:
@@ -292,7 +301,10 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Value:
-    """The negative log likelihood under normal distributions of given variances, each eps at least."""
+    """The negative log likelihood under normal distributions of given variances.
+
+    Variances are at least eps.
+    """
     if not isinstance(var, Value):
         if var < 0:
             raise ValueError(f"gaussian_nll_loss: var must not be negative, got {var}")
@@ -311,7 +323,7 @@ def gaussian_nll_loss(
         and read_back.read(reductions.any_(e.lt(call.detached(var), 0)))[0]
     ):
         raise ValueError(f"gaussian_nll_loss: var {var._spec!r} has a negative entry")
-    # The gradient reaches the variance also where it is held at eps, as in PyTorch.
+    # The gradient reaches the variance also where it is clamped to eps, as in PyTorch.
     held = _held(var, float(eps))
     loss = e.mul(e.add(e.log(held), e.div(e.square(e.sub(input, target)), held)), 0.5)
     if full:
@@ -361,8 +373,8 @@ def margin_ranking_loss(
     ranks = [len(v._spec.shape) for v in (input1, input2, target)]
     if len(set(ranks)) > 1:
         raise ShapeError(
-            f"margin_ranking_loss: operands must have one number of dimensions, got {input1._spec!r}, {input2._spec!r} "
-            f"and {target._spec!r}"
+            "margin_ranking_loss: operands must have one number of dimensions, got "
+            f"{input1._spec!r}, {input2._spec!r} and {target._spec!r}"
         )
     away = e.add(e.mul(e.neg(target), e.sub(input1, input2)), float(margin))
     return _finish(clamp_min(away, 0), "margin_ranking_loss", size_average, reduce, reduction)
@@ -381,7 +393,7 @@ def soft_margin_loss(
     return _finish(loss, "soft_margin_loss", size_average, reduce, reduction)
 
 
-_cosine_root = 1e-12  # what PyTorch adds to squared lengths here
+_cosine_root = 1e-12  # added to squared norms, as in PyTorch
 
 
 @composite("cosine_embedding_loss", method=False, top=False, pure=True)
@@ -398,8 +410,9 @@ def cosine_embedding_loss(
     rank = len(target._spec.shape)
     if rank > 1 or any(len(v._spec.shape) != rank + 1 for v in (input1, input2)):
         raise ShapeError(
-            f"cosine_embedding_loss: vectors of shape (batch, size) and a target (batch), or (size) and one number, are "
-            f"needed; got {input1._spec!r}, {input2._spec!r} and {target._spec!r}"
+            "cosine_embedding_loss: vectors of shape (batch, size) and a target (batch), or (size) "
+            f"and one number, are needed; got {input1._spec!r}, {input2._spec!r} and "
+            f"{target._spec!r}"
         )
     both = e.add(reductions.sum(e.mul(input1, input1), -1), _cosine_root)
     other = e.add(reductions.sum(e.mul(input2, input2), -1), _cosine_root)
@@ -431,7 +444,7 @@ def triplet_margin_loss(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Value:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm of the difference."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d the p-norm distance."""
     if margin <= 0:
         raise ValueError(f"triplet_margin_loss: margin must be positive, got {margin}")
     near, far = (
@@ -472,7 +485,8 @@ def _rows(op: str, input: Value, target: Value) -> tuple[Value, Value]:
     shape = input._spec.shape
     if len(shape) > 2 or target._spec.dtype not in INDEX:
         raise DTypeError(
-            f"{op}: input {input._spec!r} (batch, classes) needs class indices, got {target._spec!r}"
+            f"{op}: input {input._spec!r} (batch, classes) needs class indices, got "
+            f"{target._spec!r}"
         )
     if len(shape) < 2:
         input = views.reshape(input, (1, input._spec.numel))
@@ -536,7 +550,10 @@ def multilabel_margin_loss(
     reduce: Flag = None,
     reduction: str = "mean",
 ) -> Value:
-    """The sum over target classes t and other classes i of max(0, 1 - (x[t] - x[i])) over their number; -1 ends t."""
+    """The sum over target classes t and others i of max(0, 1 - (x[t] - x[i])), over the classes.
+
+    -1 ends the targets.
+    """
     _same_shapes("multilabel_margin_loss", input, target)
     if target._spec.dtype not in INDEX:
         raise DTypeError(
@@ -546,7 +563,7 @@ def multilabel_margin_loss(
     count = input._spec.shape[-1] if input._spec.shape else 1
     x, classes = views.reshape(input, (-1, count)), views.reshape(target, (-1, count))
     positions = arange(count, device=input._spec.device.device.name)
-    # How many ends there are up to each place: (row, place, earlier place).
+    # The number of ends up to each position: (row, position, earlier position).
     earlier = e.le(positions, views.unsqueeze(positions, 1))
     ends = e.logical_and(views.unsqueeze(e.lt(classes, 0), 1), earlier)
     listed = e.logical_not(reductions.any_(ends, -1))

@@ -1,6 +1,6 @@
-"""Attention with several heads: projections, scaled_dot_product_attention for each head, one projection of the result.
+"""Multi-head attention: projections, scaled_dot_product_attention for each head, a projection.
 
-Masks here are PyTorch's for this function: true hides a key, where scaled_dot_product_attention's true shows it.
+Masks are PyTorch's for this function: true hides a key, unlike in scaled_dot_product_attention.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _attn_mask(mask: Value | None, batch: int, heads: int, rows: int, keys: int)
     if mask._spec.shape == (batch * heads, rows, keys):
         return views.reshape(mask, (batch, heads, rows, keys))
     raise ShapeError(
-        f"{NAME}: attn_mask {mask._spec!r} must have shape {[rows, keys]} or {[batch * heads, rows, keys]}"
+        f"{NAME}: attn_mask {mask._spec!r} must have shape {[rows, keys]} or "
+        f"{[batch * heads, rows, keys]}"
     )
 
 
@@ -95,7 +96,7 @@ def _padding_mask(mask: Value | None, batch: int, keys: int) -> Value | None:
 
 
 def _grown(mask: Value | None, count: int) -> Value | None:
-    """The mask for `count` more keys, which are seen."""
+    """The mask extended by `count` visible keys."""
     if mask is None or not count:
         return mask
     return views.cat([mask, _zeros(mask, (*mask._spec.shape[:-1], count))], -1)
@@ -108,7 +109,7 @@ def _heads(x: Value, heads: int) -> Value:
 
 
 def _static(x: Value | None, made: Value, heads: int, name: str) -> Value:
-    """Keys or values given as they are, (batch * heads, length, width / heads)."""
+    """Given keys or values, (batch * heads, length, width / heads)."""
     if x is None:
         return made
     batch, depth = made._spec.shape[0], made._spec.shape[-1]
@@ -134,7 +135,7 @@ def _extended(
     statics: tuple[Value | None, Value | None],
     zero: bool,
 ) -> tuple[list[Value], int]:
-    """Query, keys and values by heads, with the keys that are added to those given, and how many they are."""
+    """Query, keys and values by heads, with added keys, and the number of those."""
     q, k, v = operands
     _, batch, width = q._spec.shape
     more = 0
@@ -158,7 +159,7 @@ def _extended(
 def _mask(
     attn: Value | None, padding: Value | None, q: Value, keys: int, more: int
 ) -> Value | None:
-    """Both masks as one, for the keys given and `more` that are always seen."""
+    """Both masks as one, for the given keys and `more` visible ones."""
     batch, heads, rows, _ = q._spec.shape
     mask = _grown(_attn_mask(_added(attn, q, "attn_mask"), batch, heads, rows, keys), more)
     hidden = _grown(_padding_mask(_added(padding, q, "key_padding_mask"), batch, keys), more)
@@ -195,7 +196,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Value, Value | None]:
-    """Attention by several heads over (length, batch, features), and its weights if they are asked for."""
+    """Attention by several heads over (length, batch, features), and its weights if requested."""
     batched = _check(query, key, value, embed_dim_to_check, num_heads)
     if is_causal and attn_mask is None:
         raise RuntimeError(f"{NAME}: is_causal is a hint about attn_mask; pass the mask too")

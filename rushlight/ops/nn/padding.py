@@ -1,4 +1,4 @@
-"""Borders: of one value, or of the input's own elements (reflected, repeated at the edge, or wrapped around)."""
+"""Padding: by one value, or by the input's own elements (reflected, replicated or circular)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def _pairs(x: Value, pad: Sequence[int], op: str) -> Sides:
 
 
 def _cut(x: Value, dim: int, before: int, after: int) -> Value:
-    """Without what negative sides take away."""
+    """The run of elements that negative padding leaves."""
     start = max(0, -before)
     return views.slice_dim(x, dim, start, x._spec.shape[dim] - start - max(0, -after))
 
 
 @composite("constant_pad_nd", method=False)
 def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value:
-    """The last dimensions with a border of one value; a negative border cuts."""
+    """The last dimensions padded by one value; negative padding cuts."""
     sides = _pairs(input, pad, "constant_pad_nd")
     lead = len(input._spec.shape) - len(sides)
     x = input
@@ -49,7 +49,7 @@ def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value
 
 
 def _kept(n: int, before: int, after: int) -> Run:
-    """Without what negative sides take away."""
+    """The run of elements that negative padding leaves."""
     start = max(0, -before)
     return n - start - max(0, -after), start, 1
 
@@ -58,7 +58,8 @@ def _reflect(x: Value, dim: int, before: int, after: int) -> Runs:
     n = x._spec.shape[dim]
     if max(before, after) >= n:
         raise ShapeError(
-            f"pad: a reflected border of {(before, after)} must be smaller than dimension {dim} of {x._spec!r}"
+            f"pad: a reflected border of {(before, after)} must be smaller than dimension {dim} of "
+            f"{x._spec!r}"
         )
     return (max(0, before), before, -1), _kept(n, before, after), (max(0, after), n - 2, -1)
 
@@ -74,7 +75,8 @@ def _wrap(x: Value, dim: int, before: int, after: int) -> Runs:
     count, start, _ = _kept(x._spec.shape[dim], before, after)
     if max(before, after) > count:
         raise ShapeError(
-            f"pad: a circular border of {(before, after)} must not be larger than dimension {dim} of {x._spec!r}"
+            f"pad: a circular border of {(before, after)} must not be larger than dimension {dim} "
+            f"of {x._spec!r}"
         )
     return (max(0, before), start + count - before, 1), (count, start, 1), (max(0, after), start, 1)
 
@@ -90,7 +92,7 @@ _MODES: dict[str, Callable[[Value, int, int, int], Runs]] = {
 def pad(
     input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Value:
-    """A border around the last dimensions: (before, after) of the last, of the one before it, and so on."""
+    """Padding of the last dimensions: (before, after) of the last, of the one before it, ..."""
     if mode == "constant":
         return constant_pad_nd(input, pad, 0 if value is None else value)
     if mode not in _MODES:
@@ -103,8 +105,8 @@ def pad(
     rank = len(input._spec.shape)
     if not 1 <= len(sides) <= 3 or rank not in (len(sides) + 1, len(sides) + 2):
         raise NotImplementedError(
-            f"pad: mode {mode!r} pads the last 1 to 3 dimensions of (channels, ...) or (batch, channels, ...), "
-            f"got {list(pad)} for {input._spec!r}"
+            f"pad: mode {mode!r} pads the last 1 to 3 dimensions of (channels, ...) or (batch, "
+            f"channels, ...), got {list(pad)} for {input._spec!r}"
         )
     if mode != "circular" and 0 in input._spec.shape[rank - len(sides) - 1 :]:
         raise ShapeError(

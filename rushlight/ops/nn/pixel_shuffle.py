@@ -63,12 +63,13 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
 
 @composite("channel_shuffle", method=False, pure=True)
 def channel_shuffle(input: Value, groups: int) -> Value:
-    """Channels (dimension 1) in g groups, the first of each group first, then the second of each, and so on."""
+    """Channels (dimension 1) in g groups, interleaved: the first of each group first."""
     _at_least("channel_shuffle", input, 3)
     shape = input._spec.shape
     if groups < 1 or shape[1] % groups:
         raise ShapeError(
-            f"channel_shuffle: {shape[1]} channels of {input._spec!r} do not divide into {groups} groups"
+            f"channel_shuffle: {shape[1]} channels of {input._spec!r} do not divide into {groups} "
+            "groups"
         )
     parts = views.reshape(input, (shape[0], groups, shape[1] // groups, *shape[2:]))
     return views.reshape(e.clone(views.transpose(parts, 1, 2)), shape)
@@ -78,14 +79,15 @@ def channel_shuffle(input: Value, groups: int) -> Value:
 def im2col(
     input: Value, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
 ) -> Value:
-    """The windows of (batch, channel, height, width) as columns: (batch, channel * kh * kw, windows)."""
+    """The windows of an image as columns: (batch, channel * kh * kw, windows)."""
     if len(input._spec.shape) == 3:
         return views.squeeze(
             im2col(views.unsqueeze(input, 0), kernel_size, dilation, padding, stride), 0
         )
     if len(input._spec.shape) != 4 or 0 in input._spec.shape[1:]:
         raise ShapeError(
-            f"unfold: input must be (batch, channel, height, width), empty along the batch at most, got {input._spec!r}"
+            "unfold: input must be (batch, channel, height, width), empty along the batch at "
+            f"most, got {input._spec!r}"
         )
     kernel, spread = (
         each(kernel_size, 2, "unfold", "kernel_size", 1),
@@ -110,7 +112,7 @@ def fold(
     padding: Given = 0,
     stride: Given = 1,
 ) -> Value:
-    """Columns added back into (batch, channel, height, width) where they came from: the transpose of unfold."""
+    """Columns added at their positions in an image: the transpose of unfold."""
     if len(input._spec.shape) == 2:
         one = views.unsqueeze(input, 0)
         return views.squeeze(fold(one, output_size, kernel_size, dilation, padding, stride), 0)
@@ -128,8 +130,8 @@ def fold(
     shape = input._spec.shape
     if len(shape) != 3 or shape[1] % numel(kernel) or shape[2] != numel(counts) or min(counts) < 1:
         raise ShapeError(
-            f"fold: input {input._spec!r} must be (batch, channel * {numel(kernel)}, {list(counts)} windows) for "
-            f"output_size {list(size)}"
+            f"fold: input {input._spec!r} must be (batch, channel * {numel(kernel)}, "
+            f"{list(counts)} windows) for output_size {list(size)}"
         )
     channels = shape[1] // numel(kernel)
     blocks = views.reshape(input, (shape[0], channels, *kernel, *counts))

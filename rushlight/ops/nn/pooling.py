@@ -22,11 +22,11 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.record.value import Value
 
-BESIDE = 32  # elements of a window, up to which windows are looked at side by side
+BESIDE = 32  # elements of a window, up to which windows are processed side by side
 
 
 class Pool:
-    """Where the windows of one call lie: checked sizes, and the border that holds the windows that reach out."""
+    """The windows of one call: checked sizes, and padding for windows beyond the input."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class Pool:
         self.sizes: Sizes = shape[-rank:]
         if any(2 * p > k for p, k in zip(self.padding, self.kernel, strict=True)):
             raise ShapeError(
-                f"{op}: padding {list(self.padding)} must be at most half of the kernel {list(self.kernel)}"
+                f"{op}: padding {list(self.padding)} must be at most half of the kernel "
+                f"{list(self.kernel)}"
             )
         self.counts = tuple(self._count(i, ceil) for i in range(rank))
         self.sides = tuple(self._sides(i) for i in range(rank))
@@ -71,7 +72,8 @@ class Pool:
         room = self.sizes[i] + 2 * self.padding[i] - span
         step = self.stride[i]
         count = (-(-room // step) if ceil else room // step) + 1
-        # With `ceil` the last window may reach out, but it starts inside the input or the padding before it.
+        # With `ceil` the last window may extend beyond the input, but it starts inside it or in the
+        # padding before it.
         if ceil and (count - 1) * step >= self.sizes[i] + self.padding[i]:
             count -= 1
         return count
@@ -84,15 +86,18 @@ class Pool:
 
     @property
     def axis(self) -> int:
-        """The dimension of `flat` along which a window lies: the first for small windows, so that many of them are looked at
-        side by side; else the last."""
+        """The dimension of `flat` along which a window lies.
+
+        It is the first for small windows, so that many of them are processed side by side; else the
+        last.
+        """
         return 0 if numel(self.kernel) <= BESIDE else -1
 
     def flat(self, x: Value, fill: float) -> Value:
         """The windows, each as a row along `axis`; the other dimensions are (..., counts)."""
         seen = windows(bordered(x, self.sides, fill), self.kernel, self.stride, self.dilation)
         lead = len(x._spec.shape) - self.rank
-        for i, count in enumerate(self.counts):  # the border may hold more windows than are wanted
+        for i, count in enumerate(self.counts):  # the padding may hold more windows than requested
             seen = views.slice_dim(seen, lead + i, 0, count)
         shape = seen._spec.shape[: lead + self.rank]
         if self.axis == 0:
@@ -102,7 +107,7 @@ class Pool:
         return views.reshape(seen, (*shape, numel(self.kernel)))
 
     def along(self, values: Value, i: int) -> Value:
-        """A vector with an entry per window of spatial dimension `i`, to be broadcast over the others."""
+        """A vector with an entry per window of spatial dimension `i`, for broadcasting."""
         return views.reshape(values, (-1,) + (1,) * (self.rank - 1 - i))
 
     def starts(self, x: Value, i: int) -> Value:
@@ -119,11 +124,15 @@ def lowest(dtype: DType) -> Any:
 
 @functools.cache
 def _place(rest: int, size: int, apart: int, length: int) -> Callable[..., Value]:
-    """Of the place before it, the position inside a window and where the window starts: the place with one more dimension."""
+    """The linear index with one more dimension.
+
+    It is made of the index so far, the position inside a window and the window's start.
+    """
 
     def body(place: Expr, best: Expr, start: Expr) -> Expr:
         at = start + s.remainder_c(best / rest, size) * apart
-        # A window of nothing but -inf finds its first element, which may lie in the padding: then the first that does not.
+        # A window of -inf only finds its first element, which may be in the padding: then the first
+        # that is not.
         left = s.remainder_c(at, apart)
         return place * length + s.where(at < 0, s.where(left < 0, left + apart, left), at)
 
@@ -133,7 +142,7 @@ def _place(rest: int, size: int, apart: int, length: int) -> Callable[..., Value
 
 
 def _places(pool: Pool, x: Value, best: Value) -> Value:
-    """For the position inside each window the index into the flattened spatial dimensions of the input."""
+    """The index into the flattened spatial dimensions, from the position inside each window."""
     place: Value = creation.full((), 0, dtype=best._spec.dtype, device=x._spec.device.device.name)
     rest = numel(pool.kernel)
     for i, (k, d) in enumerate(zip(pool.kernel, pool.dilation, strict=True)):
@@ -167,16 +176,16 @@ def _max_pool(
             shape, 0, dtype=input._spec.dtype, device=input._spec.device.device.name
         )
         if input._spec.differentiable:
-            empty = e.add(
-                empty, reductions.sum(input)
-            )  # a function of the input, as every other result
+            # A function of the input, as every other result.
+            empty = e.add(empty, reductions.sum(input))
         return (empty, e.cast(empty, int64)) if return_indices else empty
     flat = pool.flat(input, lowest(input._spec.dtype))
     best = reductions.argmax(flat, pool.axis, True)
-    # Elements further apart than the input is long may all lie in the border: then there is no place in the input.
+    # With a dilation larger than the input all elements may be in the padding: then there is no
+    # position in the input.
     apart = any(d > n for d, n in zip(pool.dilation, pool.sizes, strict=True))
     if not return_indices and (apart or not any(map(any, pool.sides))):
-        # The place in a window is kept for the gradient: four bytes are enough for it.
+        # The position in a window is kept for the gradient: four bytes suffice.
         return views.squeeze(gather(flat, pool.axis, e.cast(best, int32)), pool.axis)
     places = _places(pool, input, views.squeeze(best, pool.axis))
     largest = picked(input, places, pool.rank)
@@ -193,7 +202,7 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of a length; the gradient goes to the first of equals."""
+    """The largest element of each window of a length; the first of equals gets the gradient."""
     return _max_pool(
         "max_pool1d", input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
@@ -209,7 +218,10 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of height and width; the gradient goes to the first of equals."""
+    """The largest element of each window of height and width.
+
+    The first of equals gets the gradient.
+    """
     return _max_pool(
         "max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
@@ -225,7 +237,7 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
-    """The largest element of each window of depth, height and width; the gradient goes to the first of equals."""
+    """The largest element of each window of a volume; the first of equals gets the gradient."""
     return _max_pool(
         "max_pool3d", input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
@@ -235,7 +247,10 @@ def max_pool3d(
 
 
 def _divisor(pool: Pool, x: Value, include_pad: bool) -> Any:
-    """How many elements each window counts: one number, or a tensor where windows at the edges count fewer."""
+    """The number of elements of each window: one number, or a tensor.
+
+    It is a tensor where windows at the edges have fewer.
+    """
     reaches_out = any(after > p for (_, after), p in zip(pool.sides, pool.padding, strict=True))
     if not reaches_out and (include_pad or not any(pool.padding)):
         return numel(pool.kernel)
@@ -270,9 +285,8 @@ def _avg_pool(
     divisor = divisor_override or _divisor(pool, input, count_include_pad)
     if input._spec.dtype.kind == "f":
         return e.div(total, divisor)
-    return e.floor_divide(
-        e.sub(total, e.fmod(total, divisor)), divisor
-    )  # integers divide towards zero
+    # Integers divide towards zero.
+    return e.floor_divide(e.sub(total, e.fmod(total, divisor)), divisor)
 
 
 @composite("avg_pool1d", method=False, pure=True)
@@ -342,13 +356,16 @@ def avg_pool3d(
 def _lp_pool(
     op: str, input: Value, p: float, kernel_size: Given, stride: Given | None, ceil_mode: bool
 ) -> Value:
-    """(sum of x ** p) ** (1 / p). A mean times the full window's size, as PyTorch has it: with `ceil_mode` windows that
-    reach out count as if they were full."""
+    """(sum of x ** p) ** (1 / p).
+
+    It is a mean times the full window's size, as in PyTorch: with `ceil_mode` windows beyond the
+    edge count as full.
+    """
     rank = int(op[-2])
     if not p:
         raise ShapeError(f"{op}: norm_type must not be 0, got {p!r}")
     mean = _avg_pool(op, e.pow(input, p), kernel_size, stride, 0, ceil_mode, True, None)
-    # sign(x) * relu(|x|) is x, but its gradient at 0 is 0, as PyTorch has it.
+    # sign(x) * relu(|x|) is x, but its gradient at 0 is 0, as in PyTorch.
     total = e.mul(
         e.mul(e.sign(mean), e.relu(e.abs(mean))), numel(each(kernel_size, rank, op, "kernel_size"))
     )

@@ -1,10 +1,11 @@
-"""Steps of recurrent networks, and whole layers of them: simple, long short-term memory, gated recurrent units.
+"""Steps and layers of recurrent networks: simple, LSTM and GRU.
 
 # Note [Recurrent layers]
-1. A layer gets the rows of all steps one after the other, step by step, with the number of rows of each step: as many as
-   there are sequences, or, of packed sequences in order of length, fewer and fewer.
-2. The inputs' part of the gates is one product over all rows. A step adds the state's part and runs two kernels.
-3. Backwards in time the number of rows grows: those that begin take their starting state.
+1. A layer gets the rows of all steps concatenated, step by step, with the number of rows of each
+   step: the number of sequences, or, of packed sequences in order of length, a decreasing number.
+2. The inputs' part of the gates is one product over all rows. A step adds the state's part and runs
+   two kernels.
+3. Backwards in time the number of rows grows: new sequences take their initial state.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def _parts(gates: Value, count: int) -> tuple[Value, ...]:
 
 
 class Weights:
-    """Of one direction of a layer: what the states are multiplied by, and the projection of the result."""
+    """The weights of one direction of a layer: of the states, and the projection of the result."""
 
     __slots__ = ("b_hh", "b_ih", "w_hh", "w_hr", "w_ih")
 
@@ -117,7 +118,10 @@ STEPS: dict[str, Step] = {
 def layer(
     mode: str, rows: Value, counts: Sequence[int], states: States, weights: Weights, reverse: bool
 ) -> Any:
-    """The states h after each step, as rows, and the states after each sequence's last. See Note [Recurrent layers]."""
+    """The states h after each step, as rows, and those after each sequence's last.
+
+    See Note [Recurrent layers].
+    """
     step = STEPS[mode]
     xs = views.parts(weights.from_input(rows), 0, counts)
     shown: list[Value] = []
@@ -159,7 +163,8 @@ def _one_step(
     for v in states:
         if v._spec.shape != (*shape[:-1], width) or not shape or shape[-1] != w_ih._spec.shape[1]:
             raise ShapeError(
-                f"{op}: input {input._spec!r} (batch, {w_ih._spec.shape[1]}) and state {v._spec!r} (batch, {width}) do not fit"
+                f"{op}: input {input._spec!r} (batch, {w_ih._spec.shape[1]}) and state {v._spec!r} "
+                f"(batch, {width}) do not fit"
             )
     weights = Weights(w_ih, w_hh, b_ih, b_hh)
     return STEPS[mode](weights.from_input(input), states, weights)

@@ -41,7 +41,7 @@ _statistics = Update(
 def _update_batch(
     running: tuple[Value, Value], seen: tuple[Value, Value], numbers: tuple[float, ...]
 ) -> None:
-    """Each example's own statistics; those that all examples share cannot be moved by each of them."""
+    """Each example's own statistics; shared ones cannot be changed by each example."""
     if any(
         level not in levels_of(target)
         for target in running
@@ -49,8 +49,9 @@ def _update_batch(
         for level in levels_of(v)
     ):
         raise InplaceError(
-            "batch_norm: running statistics that all examples share would be written in place by each of them under vmap; "
-            "map over them too, or use track_running_stats=False, .eval(), or func.replace_all_batch_norm_modules_"
+            "batch_norm: running statistics that all examples share would be written in place by "
+            "each of them under vmap; map over them too, or use track_running_stats=False, "
+            ".eval(), or func.replace_all_batch_norm_modules_"
         )
     levels, shape = levels_of(running[0]), running[0]._spec.shape
     with Changed(grad=False):

@@ -94,7 +94,7 @@ def _norm_body(r: Rows, x: Expr, eps: float, *affine: Expr) -> tuple[Expr, Expr,
 def _norm_grad_body(
     r: Rows, g: Expr, x: Expr, mean: Expr, rstd: Expr, *scale: Expr
 ) -> tuple[Expr, Expr, Expr]:
-    """The gradient, and the sums over a row of g, scaled, times what was normalised and of g, scaled."""
+    """The gradient, and the row sums of scaled g times the normalised values and of scaled g."""
     n = r.extent(x.dtype)
     gw = g * scale[0] if scale else g
     along = r.sum(gw * _centred(x, mean, rstd))
@@ -126,7 +126,8 @@ def _norm_grad_row_body(
 _norm_grad_row = rowwise(
     "norm_grad",
     _norm_grad_row_body,
-    "The gradients of a row's normalisation, of its scale and of its shift, which are one number per row.",
+    "The gradients of a row's normalisation, of its scale and of its shift, which are one number "
+    "per row.",
     rows=(2, 3, 4),
     kinds=("element", "row", "row"),
     results=(None, COMPUTE, COMPUTE),
@@ -144,7 +145,7 @@ name_operands("norm", "input", "weight", "bias")
 
 
 class Norm(DeclaredRow):
-    """Normalise rows to mean 0 and variance 1, then scale and shift: y, and each row's mean and 1 / deviation."""
+    """Normalise rows to mean 0 and variance 1, scale and shift: y, mean and 1 / deviation."""
 
     __slots__ = ()
 
@@ -168,7 +169,10 @@ class Norm(DeclaredRow):
 
 
 def _way(plan: Plan) -> Callable[..., Sequence[Any]] | None:
-    """The derivative by what was saved of each row, where scale and shift are of columns or of rows, or there are none."""
+    """The derivative from the saved row statistics.
+
+    Scale and shift are by column, by row, or absent.
+    """
     dim, shape = plan.static[0], plan.ins[0].shape
     if len(plan.ins) == 1:
         return _plain_gradients
@@ -228,8 +232,10 @@ def _norm(eps: float, plain: bool = False) -> Norm:
 def normalised_rows(
     x: Value, weight: Value | None, bias: Value | None, shape: tuple[int, ...], dim: int, eps: float
 ) -> tuple[Value, Value, Value]:
-    """x with mean 0 and variance 1 along a dimension, scaled and shifted by what is given, which is seen in `shape`; the
-    means, and 1 / deviation."""
+    """x with mean 0 and variance 1 along a dimension, scaled and shifted.
+
+    The means, and 1 / deviation. Scale and shift are viewed in `shape`.
+    """
     if weight is None and bias is None:
         found: tuple[Value, Value, Value] = call_rows(_norm(float(eps), True), (x,), dim, True)
         return found
@@ -251,7 +257,8 @@ def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | Non
         check_devices(op, (x._spec, v._spec))
         if v._spec.shape != shape:
             raise ShapeError(
-                f"{op}: weights and statistics of {x._spec!r} have shape {list(shape)}, got {v._spec!r}"
+                f"{op}: weights and statistics of {x._spec!r} have shape {list(shape)}, got "
+                f"{v._spec!r}"
             )
 
 
@@ -293,7 +300,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Value:
-    """Normalise each channel (dimension 1) over the batch, or by running statistics when not training.
+    """Normalise each channel (dimension 1) over the batch, or by running statistics.
 
     Running statistics are updated in place, outside the record: a replay never repeats that.
     """
@@ -303,7 +310,7 @@ def batch_norm(
 
 
 def _of_nothing(input: Value, weight: Value | None, bias: Value | None) -> Value:
-    """No elements: nothing to normalise and no statistics to learn from; but the weights have a gradient, of zeros."""
+    """An empty batch: nothing to normalise and no statistics; the weights' gradient is zeros."""
     column = (-1,) + (1,) * (len(input._spec.shape) - 2) if len(input._spec.shape) > 1 else (-1,)
     y = e.clone(input)
     if weight is not None and len(input._spec.shape) > 1:
@@ -362,9 +369,8 @@ def _by_batch(
     """Each channel with mean 0 and variance 1, scaled and shifted; the means, and 1 / deviation."""
     shape = input._spec.shape
     channels = shape[1]
-    if (
-        input._spec.numel == shape[0] * channels
-    ):  # one number per channel and example: rows down the columns
+    # One number per channel and example: rows down the columns.
+    if input._spec.numel == shape[0] * channels:
         flat = input if len(shape) == 2 else views.reshape(input, (shape[0], channels))
         y, *parts = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
         mean, rstd = (views.reshape(v, (channels,)) for v in parts)
@@ -373,7 +379,7 @@ def _by_batch(
     y, *parts = normalised_rows(rows, weight, bias, (channels, 1), 1, eps)
     mean, rstd = (views.reshape(v, (channels,)) for v in parts)
     back = views.reshape(y, (channels, shape[0], *shape[2:]))
-    # Row by row again: users take .view(...) of it, and whatever comes next reads it in order.
+    # Contiguous again: users call .view(...) on it, and the next op reads it in order.
     return views.contiguous(views.transpose(back, 0, 1)), mean, rstd
 
 
@@ -397,7 +403,7 @@ _scaled = elementwise(
 def _by_statistics(
     input: Value, mean: Value, var: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
-    """Each channel with the mean and variance taken out, scaled and shifted."""
+    """Each channel with given mean and variance normalised, scaled and shifted."""
     shape = input._spec.shape
     column = (shape[1],) + (1,) * (len(shape) - 2)
     y = _by_statistics_map(input, views.reshape(mean, column), views.reshape(var, column), eps)
@@ -409,7 +415,7 @@ def _by_statistics(
 
 
 def implied_dim(op: str, dim: int | None, rank: int) -> int:
-    """The dimension that nn.functional's softmax takes where none is given: PyTorch's choice, and its warning."""
+    """nn.functional's default dimension of softmax: PyTorch's choice, and its warning."""
     if dim is not None:
         return dim
     warnings.warn(

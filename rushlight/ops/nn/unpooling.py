@@ -1,4 +1,4 @@
-"""The inverse of max pooling as far as there is one: elements back at the places they were taken from, zeros elsewhere."""
+"""The inverse of max pooling: elements at their original positions, zeros elsewhere."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from rushlight.tape.record.value import Value
 
 
 def _placed(zeros: Value, index: Value, source: Value) -> Value:
-    """The source at its places along the last dimension."""
+    """The source at its indices along the last dimension."""
     if not index._spec.numel:
-        return (
-            e.add(zeros, reductions.sum(source)) if source._spec.differentiable else zeros
-        )  # a function of it still
+        # Still a function of it.
+        return e.add(zeros, reductions.sum(source)) if source._spec.differentiable else zeros
     dim = len(zeros._spec.shape) - 1
     return scattered("unpool", zeros, dim, index, source)
 
@@ -60,8 +59,8 @@ def _unpool(
         )
     if len(shape) not in (rank + 1, rank + 2) or indices._spec.shape != shape:
         raise ShapeError(
-            f"{op}: input {input._spec!r} must have {rank + 1} or {rank + 2} dimensions, and indices {indices._spec!r} its "
-            f"shape"
+            f"{op}: input {input._spec!r} must have {rank + 1} or {rank + 2} dimensions, and "
+            f"indices {indices._spec!r} its shape"
         )
     kernel = each(kernel_size, rank, op, "kernel_size", 1)
     step = (
@@ -95,7 +94,7 @@ def max_unpool1d(
     padding: Given = 0,
     output_size: Sequence[int] | None = None,
 ) -> Value:
-    """What max_pool1d took, back at its places in zeros."""
+    """The results of max_pool1d at their positions in zeros."""
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -108,7 +107,7 @@ def max_unpool2d(
     padding: Given = 0,
     output_size: Sequence[int] | None = None,
 ) -> Value:
-    """What max_pool2d took, back at its places in zeros."""
+    """The results of max_pool2d at their positions in zeros."""
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
@@ -121,5 +120,5 @@ def max_unpool3d(
     padding: Given = 0,
     output_size: Sequence[int] | None = None,
 ) -> Value:
-    """What max_pool3d took, back at its places in zeros."""
+    """The results of max_pool3d at their positions in zeros."""
     return _unpool(3, input, indices, kernel_size, stride, padding, output_size)

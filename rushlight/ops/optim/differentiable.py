@@ -1,6 +1,7 @@
-"""An optimiser's step as an op with a derivative, for `differentiable=True`: the same formula, its numbers as tensors too.
+"""An optimiser's step as an op with a derivative, for `differentiable=True`.
 
-Results are new tensors; the derivative follows from the formula's instructions.
+The formula is the same, its numbers are tensors too. Results are new tensors; the derivative
+follows from the formula's instructions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rushlight.tape.record.value import Value
 
 
 class Step(MapOp):
-    """What an update would write, of its inputs and its numbers."""
+    """The values that an update would write, as a function of its inputs and its numbers."""
 
     __slots__ = ("update",)
 
@@ -47,7 +48,10 @@ def _step(update: Update) -> Step:
 
 
 def taken(update: Update, values: Sequence[Any], numbers: Sequence[Any]) -> list[Value]:
-    """The new values of an update's targets, on the tape. Complex numbers are updated part by part."""
+    """The new values of an update's targets, on the tape.
+
+    Complex numbers are updated as real and imaginary parts.
+    """
     paired = values[0]._spec.dtype.kind == "c"
     if paired:
         values = [complex_parts.split(v) for v in values]
@@ -56,7 +60,7 @@ def taken(update: Update, values: Sequence[Any], numbers: Sequence[Any]) -> list
     given = [
         e.cast(n, one.dtype) if isinstance(n, Value) else full_spec(one, float(n)) for n in numbers
     ]
-    # The parameter is written over afterwards, and what the derivative saves must stay.
+    # The parameter is overwritten afterwards, and the saves of the derivative must stay.
     made: Any = call.call_map(_step(update), [e.clone(values[0]), *values[1:], *given], ())
     results: list[Value] = list(made) if isinstance(made, (tuple, list)) else [made]
     return [complex_parts.joined(v) for v in results] if paired else results

@@ -1,13 +1,14 @@
 """The writes of an optimiser's step: all prepared, then all made.
 
 # Note [Whole steps]
-1. A step is made of moves: writes by kernels, and changes of plain numbers. `Moves` collects them. Until `make` nothing that
-   the program sees has changed, so an error while they are collected (no memory, a gradient that is refused) leaves
-   parameters, state and counters as they were. After that nothing is left that allocates or fails.
-2. Where nothing has a recipe and a kernel's plan is known, a move is one tuple, (function, *args), of a builtin function.
-   They run in one call of the interpreter's own, in which it hears of no signal: Ctrl-C comes before the first or after the
-   last.
-3. Other moves (`Write`) are made while signals are held back; see `inplace.finish_all`.
+1. A step is made of moves: writes by kernels, and changes of plain numbers. `Moves` collects them.
+   Before `make` nothing visible to the program has changed, so an error while they are collected
+   (no memory, a refused gradient) leaves parameters, state and counters unchanged. After that
+   nothing allocates or fails.
+2. Where nothing has a recipe and a kernel's plan is known, a move is one tuple, (function, *args),
+   of a builtin function. They run in one C call of the interpreter, which handles no signal: Ctrl-C
+   comes before the first or after the last.
+3. Other moves (`Write`) are made while signals are blocked; see `inplace.finish_all`.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from rushlight.tape.record.state import STATE, impure
 from rushlight.tape.record.value import Value
 
 _get_frame = sys._getframe
-# Loops over a step's operands run in these: a comprehension costs twice as much.
+# Loops over a step's operands use these: a comprehension costs twice as much.
 _SPEC, _MEMORY, _ADDRESS, _OFFSET = map(
     attrgetter, ("_spec", "_memory", "_memory.address", "_offset")
 )
 
 
 class Moves:
-    """What a step will change. See Note [Whole steps]."""
+    """The changes of a step. See Note [Whole steps]."""
 
     __slots__ = ("acts", "begun", "ends", "quick", "read", "storages", "writes")
 
     def __init__(self) -> None:
         self.acts: list[tuple[Any, ...]] = []  # (function, *args), in order
-        self.storages: list[Storage] = []  # what the launches among them write to
-        self.read: list[Any] = []  # what has the memory of addresses among them
+        self.storages: list[Storage] = []  # storages that the launches among them write to
+        self.read: list[Any] = []  # owners of the memory of addresses among them
         self.writes: list[Write] = []
         self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
         self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
@@ -70,7 +71,7 @@ class Moves:
         self.acts.append((setitem, table, key, value))
 
     def begin(self, states: dict[Any, Any], p: Any, state: dict[str, Any]) -> None:
-        """Enter a parameter's first state: into the empty one that the program has asked for before, if it has."""
+        """Set a parameter's first state, in the empty dict that was read before, if any."""
         known = states.get(p)
         if known is None:
             self.put(states, p, state)
@@ -78,16 +79,16 @@ class Moves:
             self.ends.append((known.update, state))
 
     def replace(self, state: dict[str, Any], new: dict[str, Any]) -> None:
-        """Have a state hold what `new` holds, and nothing else."""
+        """Replace the content of a state by that of `new`."""
         self.acts += [(state.clear,), (state.update, new)]
 
     def make(self) -> None:
-        """Change everything."""
+        """Make all changes."""
         frame = user_frame(_get_frame(2))  # beyond the optimiser's own
         self.make_at((frame.f_code, frame.f_lasti, CALLED.get()))
 
     def make_at(self, place: Any) -> None:
-        """Change everything; `place` in the user's program is to blame, see Note [Places]."""
+        """Make all changes; `place` is the source line for anomalies, see Note [Places]."""
         storages = self.storages
         if self.ends:
             self.acts += self.ends
@@ -98,9 +99,8 @@ class Moves:
         unmarked, acting = iter(storages), starmap(call, self.acts)
         try:
             deque(acting, 0)
-            for (
-                storage
-            ) in unmarked:  # the interpreter hears of signals between two, so the rest is known
+            # The interpreter handles signals between two, so the rest is recorded.
+            for storage in unmarked:
                 storage.version += 1
                 storage.written = place
         except BaseException:  # Ctrl-C, after the acts
@@ -119,7 +119,7 @@ def _mark(storages: Iterable[Storage], place: Any) -> None:
 def add_all(
     pairs: Sequence[tuple[Value, Value]], writes: Sequence[Write], then: Sequence[tuple[Any, ...]]
 ) -> None:
-    """target += value for each of the pairs, writes that are prepared, and calls (function, *args): all or nothing."""
+    """target += value for each of the pairs, prepared writes, and calls: all or nothing."""
     moves = Moves()
     moves.writes += writes
     for target, value in pairs:
@@ -138,4 +138,4 @@ def add_all(
             moves.writes.append(Write([target], plan, (target, value), ()))
     impure()
     moves.acts += then
-    moves.make_at(None)  # no line of the program is to blame
+    moves.make_at(None)  # no source line

@@ -37,7 +37,8 @@ def _floor_div(x: Expr, y: Expr) -> Expr:
     if x.dtype.kind != "f":
         quotient = x / y
         return s.where(past, quotient - 1, quotient)
-    # As Python's: x / y may have been rounded up to a whole number that it does not reach, x - rest is exact.
+    # As in Python: x / y may have been rounded up to an integer that it does not reach, x - rest is
+    # exact.
     quotient = (x - rest) / y
     quotient = s.where(past, quotient - 1, quotient)
     down = s.floor(quotient)
@@ -144,8 +145,8 @@ def _refuse_reciprocals(tensors: Sequence[Value], operands: Sequence[Any]) -> No
     exponent = operands[1]
     if isinstance(exponent, int) and exponent < 0 and tensors[0]._spec.dtype.kind in "biu":
         raise RushlightError(
-            f"pow: integers to negative integer powers are not allowed, got {tensors[0]._spec!r} to the power of {exponent}; "
-            f"cast to a float type first"
+            f"pow: integers to negative integer powers are not allowed, got {tensors[0]._spec!r} "
+            f"to the power of {exponent}; cast to a float type first"
         )
 
 
@@ -217,7 +218,7 @@ reciprocal = elementwise(
 def _power_of(
     body: Callable[[Expr], Expr], slope: Callable[[Expr, Expr], Expr]
 ) -> Callable[..., Any]:
-    """`pow` for one exponent, which is given all the same: a record tells of it."""
+    """`pow` for one exponent, which is an operand all the same: a record shows it."""
     return elementwise(
         "pow",
         lambda x, y: body(x),
@@ -228,7 +229,8 @@ def _power_of(
     )
 
 
-# Exponents that are worth a kernel of their own, as in PyTorch: of floats, and those of integers that stay integers.
+# Exponents with a kernel of their own, as in PyTorch: of floats, and those of integers that stay
+# integers.
 _POWERS: dict[float, Callable[..., Any]] = {
     2: _power_of(lambda x: x * x, lambda out, x: x * 2),
     3: _power_of(lambda x: x * x * x, lambda out, x: x * x * 3),
@@ -289,7 +291,7 @@ round = elementwise(
 
 eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ANY, result=bool_, operator="eq")
 ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ANY, result=bool_, operator="ne")
-# False is less than True; the instruction `lt` has no order of bools.
+# False is less than True; the instruction `lt` does not compare bools.
 lt = elementwise(
     "lt", lambda x, y: ~x & y if _is_bool(x) else x < y, "x < y.", ALL, result=bool_, operator="lt"
 )
@@ -390,19 +392,19 @@ relu = elementwise(
     "relu",
     lambda x: s.maximum(x, 0),
     "max(x, 0).",
-    vjp=lambda g, out, x: s.where(out <= 0, const(0, g.dtype), g),  # a NaN lets it pass
+    vjp=lambda g, out, x: s.where(out <= 0, const(0, g.dtype), g),  # a NaN passes
 )
 
 
 def _sigmoid(x: Expr) -> Expr:
     if x.dtype.kind == "c":
         return 1 / (1 + s.exp(-x))
-    # Of -|x|, so that nothing overflows and small results keep their digits.
+    # By -|x|, so that nothing overflows and small results keep their digits.
     below = x < 0
     small = s.exp(s.where(below, x, -x))
     total = small + 1
     result = s.where(below, small, const(1, x.dtype)) / total
-    # What the sum lost; 1 / (1 + small) is about 1 - small / 2.
+    # The rounding error of the sum; 1 / (1 + small) is about 1 - small / 2.
     return s.fma(result * ((total - 1) - small), s.fma(small, -0.5, 1), result)
 
 
@@ -417,7 +419,7 @@ sigmoid = elementwise(
 
 
 def _gate(x: Expr) -> Expr:
-    """The sigmoid by the exponential of -|x|: what overflows would make the next derivative NaN."""
+    """The sigmoid by the exponential of -|x|: an overflow would make the next derivative NaN."""
     below = x < 0
     small = s.exp(s.where(below, x, -x))
     return s.where(below, small, const(1, x.dtype)) / (small + 1)
@@ -466,7 +468,7 @@ _MIDDLE = 1 << 63
 
 
 def _to_unsigned(dtype: DType) -> Callable[[Expr], Expr]:
-    """Floats to a wide unsigned type by way of int64, so that negative ones wrap on every device."""
+    """Floats to a wide unsigned dtype through int64, so that negative ones wrap on every device."""
 
     def body(x: Expr) -> Expr:
         if x.dtype.kind != "f":
@@ -496,7 +498,7 @@ _CASTS = {
 
 
 def cast(x: Value, dtype: DType) -> Value:
-    """`x` as another type; the same value when it has that type already."""
+    """`x` in another dtype; the same value when it has that dtype already."""
     if x._spec.dtype is dtype:
         return x
     try:

@@ -1,6 +1,6 @@
-"""Bessel functions and Airy's function, as PyTorch's `special` names them; formulas in `scalar/bessel`.
+"""Bessel functions and Airy's function, as PyTorch's `special` names them.
 
-PyTorch has no derivative of most of them; here each has one.
+Formulas in `scalar/bessel`. PyTorch has no derivative of most of them; here each has one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _sign(x: Expr) -> Expr:
 
 
 def _over(value: Expr, x: Expr) -> Expr:
-    """value / x for a value that is x / 2 about 0."""
+    """value / x for a value that is about x / 2 near 0."""
     zero = x.eq(0)
     return s.where(zero, const(0.5, x.dtype), value / s.where(zero, const(1, x.dtype), x))
 
@@ -72,7 +72,7 @@ def _plain(
     )
 
 
-# Where the formula is one of |x| the derivative is declared: that of |x| twice is wrong at 0.
+# A formula of |x| has its derivative declared: that of |x| taken twice is wrong at 0.
 bessel_j0 = _plain(
     "bessel_j0",
     bessel.j0,

@@ -1,10 +1,13 @@
-"""Integer division: quotients rounded down or towards zero, and remainders, which refuse a divisor of zero.
+"""Integer division: quotients rounded down or towards zero, and remainders.
+
+Zero divisors are refused.
 
 # Note [Division by zero]
-1. Integers have no value for it. PyTorch raises on the CPU, and leaves the result open on other devices, where looking
-   would mean waiting. So a synchronous device is asked whether all divisors are other than zero before the kernel runs;
-   elsewhere the result is 0, as the scalar instructions define it.
-2. The kernels in `elementwise` do not look. Ops made of others use those, with divisors they know.
+1. Integers have no value for it. PyTorch raises on the CPU, and leaves the result undefined on
+   other devices, where a check would have to wait. So a synchronous device checks that all divisors
+   are nonzero before the kernel runs; elsewhere the result is 0, as the scalar instructions define
+   it.
+2. The kernels in `elementwise` do not check. Composite ops use those, with divisors they know.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
             good: Any = reductions.all_(physical_of(y))
         if not good.item():
             raise DivisionByZero(
-                f"ZeroDivisionError: {op}: there is a zero among the integers of the divisor {spec!r}"
+                f"ZeroDivisionError: {op}: there is a zero among the integers of the divisor "
+                f"{spec!r}"
             )
     elif isinstance(y, int) and y == 0 and isinstance(x, Value) and x._spec.dtype.kind in "biu":
         raise DivisionByZero(f"ZeroDivisionError: {op}: {x._spec!r} is divided by the integer zero")

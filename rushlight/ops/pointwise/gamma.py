@@ -1,4 +1,4 @@
-"""The logarithm of the gamma function and its derivatives, and small kin of erf that `special` names."""
+"""The logarithm of the gamma function and its derivatives, and relatives of erf in `special`."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def _polygamma(n: int) -> Callable[..., Any]:
     )
 
 
-_HIGHEST = 170  # the formula holds the factorial of the order; and it grows with the order
+_HIGHEST = 170  # the formula holds the factorial of the order, and it grows with the order
 
 
 @composite("polygamma", inplace="result", out="cast", special="polygamma")
 def polygamma(n: Any, input: Any) -> Value:
-    """The n-th derivative of digamma; the order comes first, the tensor where it is a method."""
+    """The n-th derivative of digamma; the order comes first, in the method the tensor."""
     if isinstance(n, Value) and not (
         n._spec.dtype.kind in "iu" and n._spec.numel == 1 and isinstance(input, Value)
     ):
@@ -71,7 +71,8 @@ def polygamma(n: Any, input: Any) -> Value:
         raise KindError(f"polygamma: the order is an int, got {n!r:.60}") from None
     if not 0 <= n <= _HIGHEST:
         raise RushlightError(
-            f"polygamma: the order is from 0 to {_HIGHEST}, got {n}; {_HIGHEST + 1}! exceeds float64"
+            f"polygamma: the order is from 0 to {_HIGHEST}, got {n}; {_HIGHEST + 1}! exceeds "
+            "float64"
         )
     return digamma(input) if n == 0 else _polygamma(n)(input)
 
@@ -94,10 +95,11 @@ _MOST_TERMS = 1 << 27
 
 
 def _sum_of_lgammas(x: Value, p: int) -> Value:
-    """The sum of lgamma(x - k / 2) for k below p, the terms along a dimension of their own."""
+    """The sum of lgamma(x - k / 2) for k below p, the terms along a new dimension."""
     if p * x._spec.numel > _MOST_TERMS:
         raise RushlightError(
-            f"mvlgamma: p = {p} for {x._spec!r} needs p times as many numbers, more than {_MOST_TERMS}"
+            f"mvlgamma: p = {p} for {x._spec!r} needs p times as many numbers, more than "
+            f"{_MOST_TERMS}"
         )
     steps = e.div(creation.arange(p, device=x._spec.device.device.name), 2)
     x = x if x._spec.dtype.kind == "f" else e.cast(x, steps._spec.dtype)

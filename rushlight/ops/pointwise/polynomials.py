@@ -1,11 +1,12 @@
-"""Families of orthogonal polynomials, whose degree is a tensor too: as PyTorch's `special` has them.
+"""Families of orthogonal polynomials, whose degree is a tensor too: as in PyTorch's `special`.
 
 # Note [Degrees as data]
-1. Chebyshev's are one kernel: the recurrence up to degree 8, beyond it the cosine or hyperbolic cosine of n times an
-   angle. Nothing is read from the device.
-2. Hermite's, Laguerre's and Legendre's have no such form: one kernel per step of the recurrence, as many as the highest
-   degree. A degree given as a tensor is read for it (one transfer); a Python number costs none.
-3. A degree is truncated to a whole number; below 0 the polynomial is 0.
+1. Chebyshev's are one kernel: the recurrence up to degree 8, above it the cosine or hyperbolic
+   cosine of n times an angle. Nothing is read from the device.
+2. Hermite's, Laguerre's and Legendre's have no such form: one kernel per step of the recurrence, as
+   many as the highest degree. A degree given as a tensor is read for it (one transfer); a Python
+   number costs none.
+3. A degree is truncated to an integer; below 0 the polynomial is 0.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _turned(x: Expr, n: Expr, value: Expr) -> Expr:
 
 
 def _angles(x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
-    """(|x| < 1, arc cosine of x, |x|, its hyperbolic kin of |x|)."""
+    """(|x| < 1, arc cosine of x, |x|, inverse hyperbolic cosine of |x|)."""
     size = s.absolute(x)
     inside = size < 1
     one = const(1, x.dtype)
@@ -54,7 +55,7 @@ def _angles(x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
 
 
 def _chebyshev(x: Expr, n: Expr, first: Expr, beyond: Expr, at_ends: Expr) -> Expr:
-    """The kind that begins 1, first: its value `beyond` the unrolled degrees, and where |x| is 1."""
+    """The kind that begins with 1: its value `beyond` the unrolled degrees, and where |x| is 1."""
     n = s.trunc(n)
     before, now = const(1, x.dtype), first
     low = s.where(n < 1, before, now)
@@ -83,7 +84,10 @@ def _kind_u(x: Expr, n: Expr) -> Expr:
 
 
 def _halves(x: Expr, n: Expr) -> tuple[Expr, Expr, Expr]:
-    """(|x| < 1, cos or cosh of n + 1/2 angles over that of half an angle, the same of sin or sinh), outside of |x|."""
+    """(|x| < 1, cos or cosh of n + 1/2 angles over that of half an angle, the same of sin or sinh).
+
+    Outside they are of |x|.
+    """
     inside, angle, size, outer = _angles(x)
     value = s.where(inside, x, size)
     near, far = s.sqrt((value + 1) * 0.5), s.sqrt(s.absolute(value - 1) * 0.5)
@@ -153,7 +157,7 @@ _declare_chebyshev("w", "fourth", _kind_w)
 
 
 def _hermite_start(first: Callable[[Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
-    """The first two; NaN beyond the degree at which PyTorch gives up."""
+    """The first two; NaN beyond the degree at which PyTorch stops."""
 
     def start(x: Expr, n: Expr) -> Expr:
         limit = 128.0 if x.dtype is float32 else 512.0
@@ -192,7 +196,8 @@ def _declare_recurrence(
         highest = min(_highest(n), limit)
         if not highest <= _HIGHEST_DEGREE:
             raise RushlightError(
-                f"{name}: takes a step for each degree, degrees up to {_HIGHEST_DEGREE}, got {highest:.0f}"
+                f"{name}: takes a step for each degree, degrees up to {_HIGHEST_DEGREE}, got "
+                f"{highest:.0f}"
             )
         now = begin(x, n)
         before = e.add(e.mul(now, 0), 1) if now._spec.numel else now

@@ -1,4 +1,4 @@
-"""What `special` adds to erf and gamma: scaled and inverse forms, Hurwitz's zeta function, the parts of a float."""
+"""Further functions of `special`: scaled and inverse forms, Hurwitz's zeta function, frexp."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _ROOT_HALF = math.sqrt(0.5)
 
 
 def _log_ndtr_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
-    """The density over the distribution function. Far below 0 their logarithms cancel, and the quotient is a series of 1 / x^2."""
+    """The density over the distribution function.
+
+    Far below 0 their logarithms cancel, and the quotient is a series of 1 / x^2.
+    """
     end = 12.0 if x.dtype.itemsize == 4 else 50.0
     far = x < -end
     size = s.where(far, -x, const(end, x.dtype))
@@ -93,7 +96,7 @@ def _rest(x: Expr, base: Expr) -> Expr:
         total = total + factor * power * coefficient
         factor = factor * (x + (2 * k + 1)) * (x + (2 * k + 2))
         power = power / (base * base)
-    # The factors leave the range where the power is nothing already.
+    # The factors overflow where the power is 0 already.
     return s.where(first.eq(0), const(0, x.dtype), total)
 
 
@@ -122,7 +125,7 @@ _zeta_finish = elementwise("zeta", _zeta_end, "The rest of zeta.", FLOAT, listed
 def zeta(input: Any, other: Any) -> Value:
     """Hurwitz's zeta function: the sum of (other + i) ** -input over i >= 0.
 
-    A second operand that is a tensor is read for its smallest element (one transfer): below 0 there are more terms.
+    The smallest element of a tensor `other` is read (one transfer): below 0 there are more terms.
     """
     total = _zeta_begin(input, other)
     least = other
@@ -176,7 +179,8 @@ _upper = elementwise(
 
 def _no_slope(*_: Expr) -> Any:
     raise NotDifferentiable(
-        "igamma and igammac: there is no derivative by the first operand; use .detach() on it if none is meant"
+        "igamma and igammac: there is no derivative by the first operand; use .detach() on it if "
+        "none is meant"
     )
 
 
@@ -199,7 +203,7 @@ def _regularised(name: str, kernel: Any, a: Value, x: Value) -> Value:
         a = _held(a)
     common = result_type([(v._spec.dtype, len(v._spec.shape)) for v in (a, x)], [])
     common = common if common.kind == "f" else get_default()
-    # In the type that is computed in: a logarithm rounded to a half would lose the result.
+    # In the compute type: a logarithm rounded to a half would lose the result.
     wide = compute_type(common)
     middle = _middle(e.cast(a, wide), e.cast(x, wide))
     return kernel(a, x, gamma.lgamma(e.add(e.cast(a, wide), 1)), middle)
@@ -217,7 +221,7 @@ def igammac(input: Value, other: Value) -> Value:
     return _regularised("igammac", _upper, input, other)
 
 
-# ---- the parts of a float ----
+# ---- mantissa and exponent ----
 
 _Frexp = namedtuple("_Frexp", ["mantissa", "exponent"])
 _exponent = elementwise(
@@ -241,13 +245,13 @@ _power_of_two = elementwise(
 
 @composite("frexp", out="exact")
 def frexp(input: Value) -> Any:
-    """(mantissa, exponent) with input = mantissa * 2 ** exponent and the mantissa's size from a half to 1."""
+    """(mantissa, exponent) with input = mantissa * 2 ** exponent and 1/2 <= |mantissa| < 1."""
     if input._spec.dtype.kind != "f":
         raise DTypeError(
             f"frexp: takes floating point numbers, got {input._spec!r}; cast with .float()"
         )
     exponent = _exponent(input)
-    # In two steps: the power of two that a subnormal number needs is out of range.
+    # In two steps: the power of two for a subnormal number is out of range.
     half = e.floor_divide(exponent, 2)
     mantissa = input
     for part in (half, e.sub(exponent, half)):

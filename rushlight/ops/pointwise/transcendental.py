@@ -1,6 +1,6 @@
 """Trigonometric, hyperbolic, exponential and error functions, and their inverses.
 
-A body that is not made of differentiable instructions has its derivative declared, of instructions that have one.
+A body of instructions without derivatives has a declared derivative, of instructions that have one.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ rad2deg = elementwise("rad2deg", lambda x: x * (180 / math.pi), "Radians to degr
 
 
 def _sinc_parts(x: Expr) -> tuple[Expr, Expr]:
-    """(x is 0, pi x or 1): a division by 0 that is not chosen would still make a gradient NaN."""
+    """(x is 0, pi x or 1): an unselected division by 0 would still make a gradient NaN."""
     zero = x.eq(0)
     return zero, s.where(zero, const(1, x.dtype), x * math.pi)
 
@@ -147,7 +147,8 @@ def _sinc_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
     slope = (s.cos(angle) - s.sin(angle) / angle) / angle * math.pi
     if x.dtype.kind == "c":
         return s.where(zero, _zero(g), g * slope)
-    # About 0 by its series, where the difference cancels; so that the second derivative at 0 is right too.
+    # Near 0 by its series, where the difference cancels; so that the second derivative at 0 is
+    # right too.
     near = s.absolute(x) < 0.04
     t = s.where(near, x * math.pi, _zero(x))
     u = t * t
@@ -198,7 +199,8 @@ def _log_sum(x: Expr, y: Expr, base: float) -> Expr:
     if x.dtype.kind == "c":
         ahead = s.real(x) >= s.real(y)
         top, low = s.where(ahead, x, y), s.where(ahead, y, x)
-        # Equal infinities: their difference is NaN, their sum is not. Of two zeros (log -inf) the angle does not matter.
+        # Equal infinities: their difference is NaN, their sum is not. Of two zeros (log -inf) the
+        # angle does not matter.
         nothing = s.real(x).eq(-math.inf) & s.real(y).eq(-math.inf)
         endless = s.real(x).eq(math.inf) & s.real(y).eq(math.inf) & s.imag(x).eq(s.imag(y))
         return s.where(nothing | endless, y, top + c.on_parts(c.log1p)(s.exp(low - top)))
@@ -276,7 +278,7 @@ xlog1py = elementwise(
 
 
 def _logit_vjp(g: Expr, out: Expr, x: Expr) -> Expr:
-    """NaN outside [0, 1] and infinite at both ends, where the quotient's own sign would be that of a zero."""
+    """NaN outside [0, 1] and infinite at both ends, with the right sign."""
     product = s.where(x.eq(0) | x.eq(1), const(0, x.dtype), x * (1 - x))
     return s.where((x < 0) | (x > 1), const(math.nan, g.dtype), g / product)
 
@@ -299,7 +301,7 @@ def _within(x: Expr, eps: Expr) -> Expr:
 
 @composite("logit", inplace="result", inplace_top=True, out="cast", special="logit")
 def logit(input: Value, eps: float | None = None) -> Value:
-    """log(x / (1 - x)), of x held between eps and 1 - eps if eps is given."""
+    """log(x / (1 - x)), of x clamped to [eps, 1 - eps] if eps is given."""
     return _logit(input) if eps is None else _logit_within(input, eps)
 
 

@@ -1,12 +1,15 @@
 """Random numbers: Philox by seed and position, the same on every device.
 
 # Note [Random positions]
-1. A generator is a seed and a position: the number of the next word of 32 bits. An op that takes n words moves the
-   generator on by n after it has run; seed and position are the record's parameters, so a replay draws the same numbers.
-   One that fails has drawn nothing: what draws and then does more is declared with `drawing`, which puts the position back.
-2. A number of float32 or less takes one word, one of float64 two, a normal one twice as many, an integer two.
-3. A sampler that may reject what it drew has no fixed number of words. It takes one position per element, and the words of
-   that element are a stream of its own under that position (`element_words`), which no other op reads.
+1. A generator is a seed and a position: the number of the next word of 32 bits. An op that takes n
+   words advances the generator by n after it has run; seed and position are the record's
+   parameters, so a replay draws the same numbers. A failed op has drawn nothing: an op that draws
+   and then does more is declared with `drawing`, which restores the position.
+2. A number of float32 or less takes one word, one of float64 two, a normal one twice as many, an
+   integer two.
+3. A sampler that may reject its draws has no fixed number of words. It takes one position per
+   element, and the words of that element are a stream of its own under that position
+   (`element_words`), which no other op reads.
 """
 
 from __future__ import annotations
@@ -90,13 +93,11 @@ _state = Constant(
 )
 
 
-_FIRST_SEED = (
-    67280421310721  # PyTorch's: a generator that nobody seeded gives the same numbers each time
-)
+_FIRST_SEED = 67280421310721  # PyTorch's: an unseeded generator gives the same numbers each time
 
 
 class _Taken(threading.local):
-    """How many words this thread has taken, of whichever generator."""
+    """The number of words this thread has taken, of any generator."""
 
     words = 0
 
@@ -129,7 +130,7 @@ class Generator:
         return self.seed_value
 
     def seed(self) -> int:
-        """Start at a seed that nobody chose, and give that seed."""
+        """Start at a random seed, which is returned."""
         self.manual_seed(_fresh_seed())
         return self.seed_value
 
@@ -139,14 +140,17 @@ class Generator:
         return _signed(self.seed_value), self.position
 
     def take(self, count: int) -> tuple[int, int]:
-        """Seed and position for `count` numbers, which nobody else draws; see Note [Counting and threads]."""
+        """Seed and position for `count` numbers, drawn by no other.
+
+        See Note [Counting and threads].
+        """
         position = self.position
         self.position = position + count
         TAKEN.words += count
         return _signed(self.seed_value), position
 
     def give_back(self, words: tuple[int, int], count: int) -> None:
-        """A call that failed drew nothing."""
+        """Undo the draw of a failed call."""
         if self.position == words[1] + count:
             self.position = words[1]
             TAKEN.words -= count
@@ -157,7 +161,7 @@ class Generator:
         return call.call(_state, (), (spec,), self.words)
 
     def set_state(self, new_state: Value) -> Generator:
-        """Go on where `get_state` was called."""
+        """Restore a state of `get_state`."""
         if not isinstance(new_state, Value) or new_state._spec.dtype is not uint8:
             raise TypeError(
                 f"set_state: the state is a uint8 tensor from get_state, got {new_state!r}"
@@ -174,7 +178,7 @@ class Generator:
         return self
 
     def clone_state(self) -> Generator:
-        """Another generator that goes on from here by itself."""
+        """Another generator with this state."""
         other = Generator(self.device_name)
         other.seed_value, other.position = self.seed_value, self.position
         return other
@@ -182,7 +186,7 @@ class Generator:
     graphsafe_get_state = clone_state
 
     def graphsafe_set_state(self, state: Generator) -> Generator:
-        """Go on where another generator stands."""
+        """Continue at the state of another generator."""
         self.seed_value, self.position = state.seed_value, state.position
         return self
 
@@ -224,7 +228,7 @@ def get_rng_state() -> Value:
 
 
 def set_rng_state(new_state: Value) -> None:
-    """Go on in the default stream where `get_rng_state` was called."""
+    """Restore a state of `get_rng_state` in the default stream."""
     default_generator.set_state(new_state)
 
 
@@ -239,7 +243,10 @@ def _stream(generator: Generator | None) -> Generator:
 
 
 def drawing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that draws and may fail after it has: then the generator stands where it stood, unless other threads drew too."""
+    """Decorate a function that draws and may fail afterwards: then the position is restored.
+
+    It is not restored if other threads drew too.
+    """
 
     @functools.wraps(function)
     def called(*args: Any, **named: Any) -> Any:
@@ -277,7 +284,7 @@ def _draw(
 
 
 def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
-    """Whether a condition is true of every element; not asked where the host would have to wait for the answer."""
+    """Whether a condition is true of every element; True where the host would have to wait."""
     spec = x._spec
     if not spec.numel or spec.device.device.limits.asynchronous:
         return True
@@ -286,7 +293,7 @@ def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
 
 
 def _uniform(bits: int) -> Constant:
-    """Numbers of so many bits where the type has fewer than float32: rounding must not make a 1 of them."""
+    """Numbers of so many bits for dtypes narrower than float32: rounding must not reach 1."""
 
     def body(compute: DType, seed: Expr, position: Expr) -> Expr:
         number = uniform(seed, position + index() * words_of(compute), compute)
@@ -308,7 +315,10 @@ _normal = Constant(
 
 
 def _remainder(high: Expr, rest: Expr, span: Expr, share: Expr) -> Expr:
-    """(high * 2^32 + rest) % span without a division, `share` being 2^64 // span: the quotient is that or one less."""
+    """(high * 2^32 + rest) % span without a division; `share` is 2^64 // span.
+
+    The quotient is the estimate or one less.
+    """
     drawn, low_word = (high << 32) | rest, const(0xFFFFFFFF, uint64)
     share_high, share_rest = share >> 32, share & low_word
     first, second, third = rest * share_rest, rest * share_high, high * share_rest
@@ -324,7 +334,8 @@ def _integer_body(both: bool) -> Callable[..., Expr]:
     def body(
         compute: DType, seed: Expr, position: Expr, low: Expr, span: Expr, share: Expr
     ) -> Expr:
-        # 64 bits for a span of at most 2^32 keep the share of each value even to 2^-32. A span of 0 stands for 2^64.
+        # 64 bits for a span of at most 2^32 make the probabilities equal to 2^-32. A span of 0
+        # stands for 2^64.
         at = position + index() + index()
         words = word_pair(seed, at) if both else (random_word(seed, at), random_word(seed, at + 1))
         high, rest = (s.cast(word, uint64) for word in words)
@@ -341,7 +352,7 @@ _integer, _integer_of_pairs = (
 
 
 def words_for(spec: Spec) -> int:
-    """How many words as many uniform numbers take."""
+    """The number of words of as many uniform numbers."""
     return spec.numel * words_of(spec.dtype)
 
 
@@ -351,7 +362,7 @@ def _spec(size: tuple[Any, ...], dtype: DType | None, device: Any) -> Spec:
 
 @drawing
 def _pairs(draw: Callable[..., Value], spec: Spec, scale: float, **named: Any) -> Value:
-    """Complex numbers whose parts are drawn, times a scale."""
+    """Complex numbers with drawn real and imaginary parts, times a scale."""
     drawn = draw((*spec.shape, 2), dtype=real_type(spec.dtype), **named)
     return call.detached(complex_parts.joined(drawn if scale == 1 else e.mul(drawn, scale)))
 
@@ -384,9 +395,9 @@ def randn(
     generator: Generator | None = None,
     **named: Any,
 ) -> Value:
-    """Normal numbers with mean 0 and deviation 1."""
+    """Normal numbers with mean 0 and standard deviation 1."""
     spec = _spec(sizes_of("randn", size, named), dtype, device)
-    if spec.dtype.kind == "c":  # variance 1 in all: a half for each part
+    if spec.dtype.kind == "c":  # variance 1 in all: a half for each of the real and imaginary parts
         return requiring(
             _pairs(randn, spec, math.sqrt(0.5), device=device, generator=generator), requires_grad
         )
@@ -421,16 +432,17 @@ def randint(
     return requiring(integers("randint", spec, first, beyond, generator), requires_grad)
 
 
+# Binary ones, of floating-point types.
 DIGITS = {
     float16: 11,
     bfloat16: 8,
     float32: 24,
     float64: 53,
-}  # binary ones, of floating-point types
+}
 
 
 def _inside(low: int, high: int, dtype: DType) -> tuple[int, int]:
-    """Bounds such that no integer between them, rounded to the type, leaves those that were given."""
+    """Bounds such that no integer between them, rounded to the dtype, leaves the given ones."""
     digits = DIGITS[dtype]
 
     def rounded(n: int) -> tuple[int, int]:
@@ -445,7 +457,7 @@ def _inside(low: int, high: int, dtype: DType) -> tuple[int, int]:
 
 @drawing
 def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | None) -> Value:
-    """Integers from low to high - 1, all of which the type must hold."""
+    """Integers from low to high - 1, all of which the dtype must hold."""
     if high <= low:
         raise RushlightError(f"{op}: there is no integer from {low} to {high} - 1")
     if spec.dtype.kind == "c":
@@ -457,7 +469,8 @@ def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | No
         least, most = (0, 1) if spec.dtype.kind == "b" else integer_range(spec.dtype)
     if low < least or high - 1 > most:
         raise RushlightError(
-            f"{op}: {low} to {high} - 1 do not fit into {spec.dtype.name}, which holds {least} to {most}"
+            f"{op}: {low} to {high} - 1 do not fit into {spec.dtype.name}, which holds {least} to "
+            f"{most}"
         )
     drawn = Spec.of(spec.device, int64, spec.shape)
     share = min((1 << 64) // (high - low), (1 << 64) - 1)
@@ -467,7 +480,10 @@ def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | No
 
 
 class Dropout(MapOp):
-    """x / (1 - p) where the number at the element's position is at least p, else 0; nothing is saved."""
+    """x / (1 - p) where the number at the element's position is at least p, else 0.
+
+    Nothing is saved.
+    """
 
     __slots__ = ()
 
@@ -495,7 +511,10 @@ def drop_again(input: Value, drawn: tuple[Any, ...]) -> Value:
 
 @composite("dropout", method=False)
 def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
-    """Zero each element with probability p and scale the others by 1 / (1 - p); itself when not training."""
+    """Zero each element with probability p and scale the others by 1 / (1 - p).
+
+    Outside of training the input is returned.
+    """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout: the probability must lie in [0, 1], got {p}")
     if not training or p == 0:
@@ -509,7 +528,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, inplace: bool =
 @composite("bernoulli", out="numbers")
 @drawing
 def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None) -> Value:
-    """1 with the probability that each element says, or with probability p; else 0."""
+    """1 with the probability in each element, or with probability p; else 0."""
     spec = input._spec
     if p is None and spec.dtype.kind != "f":
         raise UnsupportedDType(
@@ -521,7 +540,8 @@ def bernoulli(input: Value, p: Any = None, *, generator: Generator | None = None
             raise RushlightError(f"bernoulli: the probability must lie in [0, 1], got {chances}")
         chances, drawn = float(chances), float32
     else:
-        # In the type itself: rounding a probability to fewer digits than the number has would shift it.
+        # In the dtype itself: rounding a probability to fewer digits than the number has would
+        # shift it.
         drawn = chances._spec.dtype if chances._spec.dtype in (float32, float64) else float32
         chances = e.cast(chances, drawn)
         if not holds(chances, lambda v: e.logical_and(e.ge(v, 0), e.le(v, 1))):

@@ -1,10 +1,11 @@
 """Running sums, products, extremes along a dimension.
 
 # Note [Derivatives of running folds]
-All are made of running folds again, so every order follows, and none divides, so zeros are no matter. The recurrence
-s[a] = b[a] * s[a-1] + c[a] carries them: the gradient of c is the recurrence from the other end with b moved by one,
-the gradient of b is that of c times s[a-1]. cumprod: what is behind position k adds up to s[k] = g[k] + x[k+1] * s[k+1],
-what is before it is the product before. logcumsumexp: s[k] = g[k] + exp(out[k] - out[k+1]) * s[k+1], no power above 1.
+All are made of running folds again, so every order follows, and none divides, so zeros need no
+special case. The recurrence s[a] = b[a] * s[a-1] + c[a] is the base: the gradient of c is the
+reverse recurrence with b shifted by one, the gradient of b is that of c times s[a-1]. cumprod: the
+terms after position k sum to s[k] = g[k] + x[k+1] * s[k+1], the factor before it is the product
+before. logcumsumexp: s[k] = g[k] + exp(out[k] - out[k+1]) * s[k+1], no power above 1.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
 from rushlight.tape.record.value import Value
 
 BLOCK = 256
-Fold = Callable[..., Expr]  # of the state before, and of the inputs' elements
+Fold = Callable[..., Expr]  # of the previous state, and of the inputs' elements
 
 
 class CumMax(NamedTuple):
-    """What cummax gives."""
+    """The result of cummax."""
 
     values: Any
     indices: Any
 
 
 class CumMin(NamedTuple):
-    """What cummin gives."""
+    """The result of cummin."""
 
     values: Any
     indices: Any
@@ -55,7 +56,10 @@ class CumMin(NamedTuple):
 
 
 def _steps(spec: Spec, dim: int, reverse: bool) -> tuple[int, tuple[int, int, int]]:
-    """Bytes to where the fold starts, and the (outer, axis, inner) strides; dimensions merge on both sides."""
+    """Bytes to the start of the fold, and the (outer, axis, inner) strides.
+
+    Dimensions merge on both sides.
+    """
     ends = []
     for part in (slice(0, dim), slice(dim + 1, None)):
         steps = collapse(spec.shape[part], (spec.strides[part],))[1][0]
@@ -157,7 +161,7 @@ def _recur(c: Value, b: Value, dim: int, reverse: bool) -> Value:
 
 
 def _moved(x: Value, dim: int, by: int, fill: float) -> Value:
-    """x one place on (`by` 1) or back (-1) along a dimension, with `fill` at the end that is left."""
+    """x shifted by one position (`by` 1 or -1) along a dimension, with `fill` at the end."""
     size, spec = x._spec.shape[dim], x._spec
     if size == 0:
         return x
@@ -176,7 +180,7 @@ def _cumprod_grad(g: Value, out: Value, x: Value, dim: int, reverse: bool, dtype
 
 def _add_in_logs(state: Expr, x: Expr) -> Expr:
     gap = s.absolute(state - x)
-    # The gap of two infinities is NaN; a NaN operand is in the maximum.
+    # The difference of two infinities is NaN; a NaN operand is in the maximum.
     return s.maximum(state, x) + elementary.log1p(s.exp(-s.where(s.isnan(gap), 0.0, gap)))
 
 
@@ -221,7 +225,7 @@ _cumprod = Running(
 
 def _last_place(state: Expr, x: Expr, best: Expr) -> Expr:
     hit = x.eq(best)
-    if x.dtype.kind == "f":  # from a NaN on the extreme is NaN, last held by the last of them
+    if x.dtype.kind == "f":  # after a NaN the extreme is NaN, at the position of the last NaN
         hit = hit | s.isnan(x)
     return s.where(hit, index(), state)
 
@@ -241,11 +245,11 @@ _logcumsumexp = Running(
 )
 
 
-# ---- the public names ----
+# ---- public functions ----
 
 
 def _doubled(fold: Callable[[Value, Value], Value], x: Value, dim: int, op: str) -> Value:
-    """A running fold of complex numbers, which no scan carries: in rounds, each over twice the distance."""
+    """A running fold of complex numbers, which no scan supports: in rounds of doubled distance."""
     dim = wrap_dim(dim, len(x._spec.shape), op)
     size = x._spec.shape[dim] if x._spec.shape else 1
     step, out = 1, x
@@ -271,7 +275,7 @@ def _accumulated(op: Running, x: Value, dim: int, dtype: DType | None) -> Value:
 
 
 def in_blocks(x: Value) -> Value:
-    """A vector as rows of a block each, filled up with zeros."""
+    """A vector as rows of one block each, padded with zeros."""
     n = x._spec.numel
     blocks = -(-n // BLOCK)
     if n % BLOCK:
@@ -282,7 +286,7 @@ def in_blocks(x: Value) -> Value:
 
 
 def _whole_sums(x: Value, dtype: DType) -> Value:
-    """cumsum of a vector of integers, in blocks, then over the blocks' totals: whole numbers may be added in any order."""
+    """cumsum of a vector of integers, in blocks, then over the blocks' totals: it is exact."""
     n = x._spec.numel
     if n <= BLOCK:
         return run_fold(_cumsum, (x,), 0, False, dtype)
@@ -304,7 +308,10 @@ def _line(x: Value) -> Value:
 
 @composite("cumsum", inplace="result", out="dtype", pure=True)
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
-    """Sum of the elements up to each along a dimension; integers add in int64, halves in float32."""
+    """Sum of the elements up to each along a dimension.
+
+    Integers add in int64, halves in float32.
+    """
     spec = input._spec
     wanted = dtype or (spec.dtype if spec.differentiable else int64)
     one_row = (
@@ -319,7 +326,10 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
 
 @composite("cumprod", inplace="result", out="dtype", pure=True)
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
-    """Product of the elements up to each along a dimension; integers multiply in int64, halves in float32."""
+    """Product of the elements up to each along a dimension.
+
+    Integers multiply in int64, halves in float32.
+    """
     if (dtype or input._spec.dtype).kind == "c":
         return _doubled(e.mul, e.cast(input, dtype or input._spec.dtype), dim, "cumprod")
     return _accumulated(_cumprod, input, dim, dtype)
@@ -344,13 +354,13 @@ def logcumsumexp(input: Value, dim: int) -> Value:
 
 
 def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
-    """The running extreme and the last place that holds it, of which the gradient is."""
+    """The running extreme and its last position, which gets the gradient."""
     dim = wrap_dim(dim, len(x._spec.shape), op.name)
     if not x._spec.shape:
         values, places = _extremes(op, views.reshape(x, (1,)), 0)
         return views.reshape(values, ()), views.reshape(places, ())
     seen = call.detached(x)
-    if x._spec.dtype is bool_:  # the instructions order numbers only
+    if x._spec.dtype is bool_:  # the instructions compare numbers only
         seen = e.cast(seen, int32)
     best = run_fold(op, (seen,), dim, False, seen._spec.dtype)
     places = run_fold(_place, (seen, best), dim, False, int64)
@@ -361,11 +371,11 @@ def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
 
 @composite("cummax", out="exact")
 def cummax(input: Value, dim: int) -> CumMax:
-    """Largest element up to each along a dimension, and its last place; NaN is largest."""
+    """Largest element up to each along a dimension, and its last position; NaN is largest."""
     return CumMax(*_extremes(_cummax, input, dim))
 
 
 @composite("cummin", out="exact")
 def cummin(input: Value, dim: int) -> CumMin:
-    """Smallest element up to each along a dimension, and its last place; NaN is smallest."""
+    """Smallest element up to each along a dimension, and its last position; NaN is smallest."""
     return CumMin(*_extremes(_cummin, input, dim))

@@ -1,4 +1,4 @@
-"""Slopes along dimensions from the values at neighbours: `gradient`."""
+"""Numerical derivatives along dimensions from neighbouring values: `gradient`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _even(x: Value, dim: int, step: complex, edge: int) -> list[Value]:
 
 
 def _uneven(x: Value, dim: int, places: Value, edge: int) -> list[Value]:
-    """The same at given places: the slope of the parabola through three neighbours."""
+    """The same at given positions: the slope of the parabola through three neighbours."""
     n, rank = x._spec.shape[dim], len(x._spec.shape)
     if places._spec.shape != (n,):
         raise RushlightError(
@@ -79,7 +79,10 @@ def _uneven(x: Value, dim: int, places: Value, edge: int) -> list[Value]:
 def gradient(
     input: Value, *, spacing: Any = 1, dim: int | Sequence[int] | None = None, edge_order: int = 1
 ) -> tuple[Value, ...]:
-    """Slopes along each dimension, of second order inside and of `edge_order` at the ends; one tensor per dimension."""
+    """Derivatives along each dimension, of second order inside and of `edge_order` at the ends.
+
+    One tensor per dimension is returned.
+    """
     rank = len(input._spec.shape)
     listed = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     dims = [wrap_dim(d, rank, "gradient") for d in listed]

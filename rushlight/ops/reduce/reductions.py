@@ -39,7 +39,7 @@ _LAST = (1 << 62) - 1
 
 
 def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
-    """The gradient of a sum: the same everywhere along the axis, without a copy."""
+    """The gradient of a sum: expanded along the axis, without a copy."""
     if not keepdim:
         g = views.reshape(g, (*g._spec.shape[:dim], 1, *g._spec.shape[dim:]))
     return views.expand(g, x.shape)
@@ -65,7 +65,7 @@ _amin = rowwise(
 
 
 def _others(x: Value, dim: int) -> Value:
-    """For each element the product of the others along a dimension, by halves: no division, so zeros are no matter."""
+    """For each element the product of the others along a dimension, by halves, without division."""
     size = x._spec.shape[dim]
     if size < 2:
         return full_spec(Spec.of(x._spec.device, x._spec.dtype, x._spec.shape), 1.0)
@@ -118,7 +118,7 @@ _prod.__name__ = "prod"
 
 
 def _complex_prod(x: Value, dim: int = -1, keepdim: bool = False) -> Value:
-    """By halves: the parts of a product of complex numbers are not products."""
+    """By halves: complex products do not separate into real and imaginary parts."""
     while (size := x._spec.shape[dim]) > 1:
         half = size // 2
         paired = e.mul(views.slice_dim(x, dim, 0, half), views.slice_dim(x, dim, half, half))
@@ -136,7 +136,7 @@ _complex_prod.__name__ = "prod"
 
 
 def _position(r: Rows, x: Expr, best: Expr) -> Expr:
-    """The first index that holds the extreme; a NaN is the extreme where there is one."""
+    """The first index of the extreme; a NaN is the extreme where there is one."""
     hit = x.eq(best)
     if x.dtype.kind == "f":
         hit = hit | s.isnan(x)
@@ -189,7 +189,7 @@ def wrap_dims(dim: Dims, rank: int, op: str) -> tuple[int, ...]:
 
 
 def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
-    """Reduce several dimensions through a kernel for one: they are brought together first."""
+    """Reduce several dimensions by a kernel for one: they are merged first."""
     shape = x._spec.shape
     rank = len(shape)
     dims = wrap_dims(dim, rank, kernel.__name__)
@@ -218,7 +218,7 @@ def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
 def sum(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
-    """Sum over dimensions; integers sum in int64. Halves add up in float32. The order is fixed."""
+    """Sum over dimensions; integers sum in int64, halves in float32. The order is fixed."""
     if dtype is not None:
         input = e.cast(input, dtype)
     total = reduce_dims(_sum if input._spec.differentiable else _sum_int, input, dim, keepdim)
@@ -242,7 +242,7 @@ def mean(
 
 
 def _count(x: Value, dim: Dims, op: str) -> int:
-    """How many elements each result is made of."""
+    """The number of elements per result."""
     dims = wrap_dims(dim, len(x._spec.shape), op)
     return numel([x._spec.shape[d] for d in dims]) if x._spec.shape else 1
 
@@ -257,7 +257,7 @@ def _needs_elements(x: Value, dim: Dims, op: str) -> None:
 
 def _extreme(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool) -> Value:
     _needs_elements(x, dim, kernel.__name__)
-    if x._spec.dtype is bool_:  # the instructions order numbers only
+    if x._spec.dtype is bool_:  # the instructions compare numbers only
         return e.cast(reduce_dims(kernel, e.cast(x, int32), dim, keepdim), bool_)
     return reduce_dims(kernel, x, dim, keepdim)
 
@@ -278,7 +278,7 @@ def amin(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
 def prod(
     input: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
-    """Product over a dimension or all; integers multiply in int64 unless a type is given."""
+    """Product over a dimension or all; integers multiply in int64 unless a dtype is given."""
     if dtype is not None:
         return e.cast(prod(e.cast(input, dtype), dim, keepdim), dtype)
     if input._spec.dtype.kind == "c":
@@ -314,20 +314,18 @@ def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value
 
 @composite("any", out="flags", pure=True)
 def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-    """Whether any element is true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
-    if (
-        dim is not None and not isinstance(dim, int) and not len(dim)
-    ):  # nothing is reduced, other than by sum and its like
+    """Whether any element is true; of uint8 the result is 0 or 1 in uint8, as in PyTorch."""
+    # dim=[] reduces nothing, unlike in sum.
+    if dim is not None and not isinstance(dim, int) and not len(dim):
         return _told(e.ne(input, 0), input)
     return _told(reduce_dims(_any, input, dim, keepdim), input)
 
 
 @composite("all", out="flags", pure=True)
 def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-    """Whether all elements are true; of uint8 the answer is 0 or 1 in uint8, as in PyTorch."""
-    if (
-        dim is not None and not isinstance(dim, int) and not len(dim)
-    ):  # nothing is reduced, other than by sum and its like
+    """Whether all elements are true; of uint8 the result is 0 or 1 in uint8, as in PyTorch."""
+    # dim=[] reduces nothing, unlike in sum.
+    if dim is not None and not isinstance(dim, int) and not len(dim):
         return _told(e.ne(input, 0), input)
     return _told(reduce_dims(_all, input, dim, keepdim), input)
 
@@ -358,7 +356,7 @@ def var(
     *,
     correction: float | None = None,
 ) -> Value:
-    """Variance over dimensions; divides by n - correction, which is 1 unless given."""
+    """Variance over dimensions; divides by n - correction, 1 by default."""
     if isinstance(dim, bool):  # var(x, unbiased)
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -408,7 +406,7 @@ _logsumexp = rowwise(
 
 
 def sum_to(g: Value, shape: Shape) -> Value:
-    """The sum of a broadcast value's copies: what a gradient does at an edge that was broadcast."""
+    """The sum of a broadcast value's copies: the gradient of a broadcast."""
     lead = len(g._spec.shape) - len(shape)
     dims = [i for i, n in enumerate(g._spec.shape) if i < lead or (shape[i - lead] == 1 and n != 1)]
     if dims:

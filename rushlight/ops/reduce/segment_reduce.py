@@ -1,4 +1,4 @@
-"""Reductions of stretches of a dimension that lie one after another, of lengths of their own."""
+"""Reductions of consecutive segments of a dimension, of given lengths."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ def _check(data: Value, where: Value, axis: int, reduce: str) -> None:
         )
     if where._spec.dtype not in INDEX:
         raise DTypeError(
-            f"segment_reduce: lengths and offsets are int64 or int32, got {where._spec!r}; cast with .long()"
+            f"segment_reduce: lengths and offsets are int64 or int32, got {where._spec!r}; cast "
+            "with .long()"
         )
     if len(where._spec.shape) != axis + 1 or where._spec.shape[:-1] != data._spec.shape[:axis]:
         raise ShapeError(
-            f"segment_reduce: lengths or offsets {where._spec!r} must have the dimensions of {data._spec!r} before axis {axis}, "
-            f"and one for the segments"
+            f"segment_reduce: lengths or offsets {where._spec!r} must have the dimensions of "
+            f"{data._spec!r} before axis {axis}, and one for the segments"
         )
 
 
 def _check_lengths(lengths: Value, size: int) -> None:
-    """That the segments take up the whole axis, where looking does not mean waiting."""
+    """Check that the segments cover the whole axis, on synchronous devices."""
     limits = lengths._spec.device.device.limits
     if (
         lengths._spec.hidden
@@ -62,13 +63,16 @@ def _check_lengths(lengths: Value, size: int) -> None:
     bad: Any = reductions.any_(wrong)
     if bad.item():
         raise RushlightError(
-            f"segment_reduce: lengths must not be negative, and add up to {size} along the axis; with unsafe=True what is "
-            f"left over is ignored"
+            f"segment_reduce: lengths must not be negative, and add up to {size} along the axis; "
+            "with unsafe=True what is left over is ignored"
         )
 
 
 def _ids(data: Value, axis: int, starts: Value, ends: Value) -> Value:
-    """The segment of each element along the axis, in the shape of data; what is in none is in one more at the end."""
+    """The segment of each element along the axis, in the shape of data.
+
+    The rest gets an extra last one.
+    """
     count, size = ends._spec.shape[-1], data._spec.shape[axis]
     batch = ends._spec.shape[:-1]
     places = views.expand(
@@ -84,7 +88,7 @@ def _ids(data: Value, axis: int, starts: Value, ends: Value) -> Value:
 
 
 def _edges(lengths: Value | None, offsets: Value | None) -> tuple[Value, Value]:
-    """Where segments start and end."""
+    """The starts and ends of segments."""
     if lengths is not None:
         ends = cumsum(e.cast(lengths, int64), -1)
         return e.sub(ends, e.cast(lengths, int64)), ends
@@ -106,7 +110,7 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Value:
-    """The sum, mean, max, min or prod of each stretch of an axis, given their lengths or where they begin (and the end)."""
+    """The sum, mean, max, min or prod of each segment of an axis, given lengths or offsets."""
     given = lengths if lengths is not None else offsets
     if given is None or indices is not None or (lengths is not None and offsets is not None):
         raise RushlightError(

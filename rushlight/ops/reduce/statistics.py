@@ -23,21 +23,21 @@ from rushlight.tape.record.value import Value
 
 
 class Max(NamedTuple):
-    """What max along a dimension gives."""
+    """The result of max along a dimension."""
 
     values: Any
     indices: Any
 
 
 class Min(NamedTuple):
-    """What min along a dimension gives."""
+    """The result of min along a dimension."""
 
     values: Any
     indices: Any
 
 
 class MinMax(NamedTuple):
-    """What aminmax gives."""
+    """The result of aminmax."""
 
     min: Any
     max: Any
@@ -68,7 +68,7 @@ def _extreme(op: str, input: Value, dim: Any, keepdim: bool, other: Value | None
             e.clone(input), creation.full((), 0, dtype=int64, device=input._spec.device.device.name)
         )
     at = find(numbers, dim, True)
-    values = gather.gather(input, dim, at)  # the gradient goes to the position found
+    values = gather.gather(input, dim, at)  # the found position gets the gradient
     return kind(values, at) if keepdim else kind(views.squeeze(values, dim), views.squeeze(at, dim))
 
 
@@ -129,7 +129,7 @@ def std(
     *,
     correction: float | None = None,
 ) -> Value:
-    """Standard deviation over dimensions; divides by n - correction, which is 1 unless given."""
+    """Standard deviation over dimensions; divides by n - correction, 1 by default."""
     return _root(reductions.var(input, dim, unbiased, keepdim, correction=correction))
 
 
@@ -162,7 +162,7 @@ def std_mean(
     return _root(variance), mean
 
 
-# ---- sums that look at the elements ----
+# ---- sums of selected elements ----
 
 
 def _numbers_only(x: Value) -> Value:
@@ -181,7 +181,7 @@ def nansum(
 def nanmean(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
-    """Mean over dimensions of what is not NaN."""
+    """Mean over dimensions of the elements that are not NaN."""
     if not input._spec.differentiable:
         raise DTypeError(
             f"nanmean: takes floating point, got {input._spec!r}; cast with .float() first"
@@ -195,7 +195,7 @@ def nanmean(
 
 @composite("count_nonzero", pure=True)
 def count_nonzero(input: Value, dim: Dims = None) -> Value:
-    """How many elements are not 0."""
+    """The number of nonzero elements."""
     return reductions.sum(e.ne(input, 0), dim)
 
 
@@ -205,7 +205,7 @@ def sum_to_size(input: Value, *size: Any) -> Value:
     shape = creation.shape_of(size)
     if broadcast_shapes([shape, input._spec.shape], "sum_to_size") != input._spec.shape:
         raise RushlightError(f"sum_to_size: {list(shape)} does not broadcast to {input._spec!r}")
-    if not shape:  # a sum even of one element, so integers come in int64
+    if not shape:  # a sum even of one element, so integers become int64
         return reductions.sum(input)
     lead = len(input._spec.shape) - len(shape)
     dims = [
@@ -222,14 +222,14 @@ _length = rowwise(
     lambda r, x: s.sqrt(r.sum(x * x)),
     "Square root of the sum of squares along an axis.",
     kinds=("row",),
-    # At 0 the slope is 0 in both directions and, as the quotient is not replaced there, the second derivative NaN, as
-    # PyTorch has it.
+    # At 0 the slope is 0 in both directions and, as the quotient is not replaced there, the second
+    # derivative NaN, as in PyTorch.
     vjp=lambda r, g, out, x: g * s.where(out.eq(0), const(0, x.dtype), x / out),
 )
 
 
 def _power_sum(x: Value, p: float, dim: Dims, keepdim: bool) -> Value:
-    """sum(|x|^p)^(1/p); where the slope of a power at 0 is not finite the gradient there is 0."""
+    """sum(|x|^p)^(1/p); the gradient at 0 is 0 where the slope of the power there is not finite."""
     size = e.abs(x)
     if p < 0:
         return e.pow(reductions.sum(e.pow(size, p), dim, keepdim), 1 / p)
@@ -251,7 +251,8 @@ def vector_norm(
     if x._spec.dtype.kind not in "fc" or (dtype is not None and dtype.kind != x._spec.dtype.kind):
         what = "" if dtype is None else f" with dtype {dtype.name}"
         raise DTypeError(
-            f"vector_norm: takes floating point or complex, got {x._spec!r}{what}; cast with .to(dtype)"
+            f"vector_norm: takes floating point or complex, got {x._spec!r}{what}; cast with "
+            ".to(dtype)"
         )
     if isinstance(ord, Value) and not ord._spec.shape and ord._spec.dtype.kind != "c":
         ord = float(ord)  # type: ignore[arg-type]
@@ -275,9 +276,8 @@ def vector_norm(
     elif ord == -math.inf:
         out = reductions.amin(e.abs(x), dim, keepdim)
     elif ord == 0:
-        out = reductions.sum(
-            e.select(e.ne(x, 0), 1, e.mul(x, 0)), dim, keepdim
-        )  # on the tape, with gradient 0
+        # On the tape, with gradient 0.
+        out = reductions.sum(e.select(e.ne(x, 0), 1, e.mul(x, 0)), dim, keepdim)
     elif ord == 1:
         out = reductions.sum(e.abs(x), dim, keepdim)
     else:
@@ -289,6 +289,7 @@ def _empty_extreme(x: Value, dim: Dims, keepdim: bool, ord: float = math.inf) ->
     dims = wrap_dims(dim, len(x._spec.shape), "vector_norm")
     if any(x._spec.shape[d] == 0 for d in dims):
         raise RushlightError(
-            f"vector_norm: {x._spec!r} has no elements along {list(dims)}, so there is no {ord} norm"
+            f"vector_norm: {x._spec!r} has no elements along {list(dims)}, so there is no {ord} "
+            "norm"
         )
     return reductions.amax(e.abs(x), dim, keepdim)

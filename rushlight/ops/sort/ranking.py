@@ -1,7 +1,7 @@
-"""Elements by rank along a dimension: k-th values, medians, quantiles, the most frequent.
+"""Elements by rank along a dimension: k-th values, medians, quantiles, modes.
 
-Where elements are equal, the one found is that of a stable sort. Ranks are positions in the sorted dimension, where NaN is
-last; so the gradient goes to the elements that were read.
+Of equal elements the one found is that of a stable sort. Ranks are positions in the sorted
+dimension, where NaN is last; the gradient goes to the elements that were read.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ _WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 class KthValue(NamedTuple):
-    """What kthvalue gives."""
+    """The result of kthvalue."""
 
     values: Any
     indices: Any
 
 
 class Median(NamedTuple):
-    """What median along a dimension gives."""
+    """The result of median along a dimension."""
 
     values: Any
     indices: Any
 
 
 class NanMedian(NamedTuple):
-    """What nanmedian along a dimension gives."""
+    """The result of nanmedian along a dimension."""
 
     values: Any
     indices: Any
 
 
 class Mode(NamedTuple):
-    """What mode gives."""
+    """The result of mode."""
 
     values: Any
     indices: Any
@@ -76,7 +76,7 @@ def _line(op: str, x: Value, dim: int) -> tuple[Value, int]:
 
 
 def _result(kind: Any, input: Value, dim: int, keepdim: bool, values: Value, places: Value) -> Any:
-    """A pair whose dimension of 1 stays if asked for; of a 0-dim tensor both are 0-dim."""
+    """A pair with its dimension of 1 kept if `keepdim`; of a 0-dim tensor both are 0-dim."""
     if not input._spec.shape:
         return kind(views.reshape(values, ()), views.reshape(places, ()))
     return (
@@ -109,7 +109,7 @@ def _missing(r: Rows, x: Expr) -> Expr:
 
 
 def _median_rank(r: Rows, x: Expr) -> Expr:
-    """Of the first NaN, where there is one."""
+    """The position of the first NaN, where there is one."""
     size, missing = r.extent(int64), _missing(r, x)
     return s.where(missing.eq(0), (size - 1) >> 1, size - missing)
 
@@ -130,7 +130,10 @@ _count_missing = rowwise("missing", _missing, "How many are NaN.", kinds=("row",
 
 
 def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
-    """The lower median; of a row with NaN the first NaN, or (nanmedian) the median of the others."""
+    """The lower median.
+
+    Of a row with NaN the first NaN, or (nanmedian) the median of the others.
+    """
     x, dim = _line(op, input, dim)
     size = x._spec.shape[dim]
     if x._spec.dtype.kind != "f":
@@ -146,7 +149,7 @@ def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
 
 
 def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
-    """The median of all elements; those that equal it share the gradient."""
+    """The median of all elements; equal elements share the gradient."""
     if not input._spec.numel:
         return filled(
             input, input._spec.dtype, (), float("nan") if input._spec.dtype.kind == "f" else 0
@@ -174,7 +177,7 @@ def median(input: Value, dim: int | None = None, keepdim: bool = False) -> Any:
 
 @composite("nanmedian", out="cast")
 def nanmedian(input: Value, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of what is not NaN, of all or as (values, indices) along a dimension."""
+    """The lower median of elements but NaN, of all or (values, indices) along a dimension."""
     if dim is None:
         return _middle_of_all("nanmedian", input, NanMedian)
     return _middle("nanmedian", input, dim, keepdim, NanMedian)
@@ -184,7 +187,7 @@ def nanmedian(input: Value, dim: int | None = None, keepdim: bool = False) -> An
 
 
 def _check_quantile(op: str, input: Value, q: Any, interpolation: str) -> Value:
-    """q as a tensor of the input's type."""
+    """q as a tensor of the input's dtype."""
     if interpolation not in _WAYS:
         raise RushlightError(
             f"{op}: interpolation is one of {', '.join(_WAYS)}, got {interpolation!r}"
@@ -205,7 +208,7 @@ def _check_quantile(op: str, input: Value, q: Any, interpolation: str) -> Value:
         raise DTypeError(
             f"{op}: q {q._spec!r} must have the type of {input._spec!r}; cast with .to(dtype)"
         )
-    if q._spec.device.device.limits.host_memory:  # elsewhere the check would wait for the device
+    if q._spec.device.device.limits.host_memory:  # on asynchronous devices the check would wait
         outside = [v for v in read_back.read(ravel(physical_of(q))) if not 0 <= v <= 1]
         if outside:
             raise RushlightError(f"{op}: q must lie in [0, 1], got {outside[0]}")
@@ -229,7 +232,7 @@ def _quantile(
     if dim is not None and rank and keepdim:  # the dimension's place was the last one's
         out = views.transpose(views.unsqueeze(out, -1), 1 + dim, -1)
     elif dim is not None and rank > 1 and dim < rank - 1:
-        # Transposing put the last dimension where `dim` was; it goes back behind the others.
+        # Transposing moved the last dimension to `dim`; it goes back to the end.
         order = [0, *(1 + i for i in range(rank - 1) if i != dim), 1 + dim]
         out = views.permute(out, order)
     return views.reshape(out, (*lead, *kept))
@@ -270,7 +273,7 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Value:
-    """Values below which the share q of the elements lies; NaN where there is one."""
+    """Values below which the share q of the elements is; NaN where there is one."""
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
@@ -283,11 +286,11 @@ def nanquantile(
     *,
     interpolation: str = "linear",
 ) -> Value:
-    """Values below which the share q of the elements that are not NaN lies."""
+    """Values below which the share q of the elements but NaN is."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
 
-# ---- the most frequent ----
+# ---- mode ----
 
 
 _again = Running(
@@ -300,7 +303,7 @@ _again = Running(
 
 @composite("mode", out="exact")
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
-    """The most frequent element along a dimension (of several the smallest), and its last position."""
+    """The most frequent element along a dimension (the smallest of several), its last position."""
     if (
         input._spec.shape
         and not input._spec.numel
@@ -316,6 +319,7 @@ def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
     first = filled(x, int64, (*x._spec.shape[:dim], 1, *x._spec.shape[dim + 1 :]), 0)
     before, after = views.slice_dim(seen, dim, 0, size - 1), views.slice_dim(seen, dim, 1, size - 1)
     again = views.cat([first, run_fold(_again, (after, before), dim, False, int64)], dim)
-    best = reductions.argmax(again, dim, True)  # the first to come so often is the last of its run
+    # The first position with the highest count is the last of its run.
+    best = reductions.argmax(again, dim, True)
     values, places = (gather.gather(v, dim, best) for v in (values, places))
     return _result(Mode, input, dim, keepdim, values, places)

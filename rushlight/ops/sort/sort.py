@@ -1,7 +1,7 @@
-"""Sorting along a dimension, and the ops that take the first few of it.
+"""Sorting along a dimension, and ops that take the first elements of it.
 
-Equal elements stay in the order of their positions, ascending or descending, on every device; NaN is the largest element.
-The gradient goes back to where an element came from.
+Equal elements stay in the order of their positions, ascending or descending, on every device; NaN
+is the largest element. The gradient goes to the original positions.
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ _LONGEST = (1 << 31) - 1
 
 
 class Sorted(NamedTuple):
-    """What sort gives."""
+    """The result of sort."""
 
     values: Any
     indices: Any
 
 
 class TopK(NamedTuple):
-    """What topk gives."""
+    """The result of topk."""
 
     values: Any
     indices: Any
 
 
 class SortOp(Op):
-    """One Sort kernel: values and positions; static is (dim, descending, how many are kept)."""
+    """One Sort kernel: values and positions.
+
+    Static is (dim, descending, the number of kept ones).
+    """
 
     __slots__ = ()
 
@@ -95,13 +98,16 @@ def ordered(
 def sort(
     input: Value, dim: int = -1, descending: bool = False, stable: bool | None = False
 ) -> Sorted:
-    """The elements in order along a dimension, and their positions; always stable, NaN is largest."""
+    """The elements in order along a dimension, and their positions.
+
+    Always stable, NaN is largest.
+    """
     return Sorted(*ordered(input, dim, descending))
 
 
 @composite("argsort", out="cast")
 def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
-    """The positions that put a dimension in order; always stable, NaN is largest."""
+    """The positions that sort a dimension; always stable, NaN is largest."""
     return ordered(call.detached(input), dim, descending, op="argsort")[1]
 
 
@@ -118,6 +124,7 @@ def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool
     size = input._spec.shape[dim] if input._spec.shape else 1
     if not 0 <= k <= size:
         raise RushlightError(
-            f"topk: k must lie in 0 to {size}, the size of dimension {dim} of {input._spec!r}; got {k}"
+            f"topk: k must lie in 0 to {size}, the size of dimension {dim} of {input._spec!r}; got "
+            f"{k}"
         )
     return TopK(*ordered(input, dim, largest, k, "topk"))

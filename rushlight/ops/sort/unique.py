@@ -1,9 +1,9 @@
 """Values without repetition.
 
 # Note [Ranks of rows]
-Slices along a dimension are ordered as words are, by their first elements that differ. Each column's elements get their rank in
-the column; two neighbouring columns become one of rank pairs, ranked again, until one column is left. So a table of n rows
-and m columns takes log2(m) + 1 sorts, of half as many columns each time.
+Slices along a dimension are ordered lexicographically. Each column's elements get their rank in the
+column; two neighbouring columns become one of rank pairs, ranked again, until one column is left.
+So a table of n rows and m columns takes log2(m) + 1 sorts, of half as many columns each time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ from rushlight.tape.record.value import Value
 
 
 def _changes(x: Value) -> Value:
-    """Of a vector or the rows of a table: whether each is another than the one before; the first is."""
+    """Whether each element of a vector, or row of a table, differs from the one before.
+
+    The first does.
+    """
     n = x._spec.shape[0]
     other = e.ne(views.slice_dim(x, 0, 1, n - 1), views.slice_dim(x, 0, 0, n - 1))
     if len(other._spec.shape) > 1:
@@ -42,7 +45,7 @@ def _answer(values: Value, inverse: Value | None, counts: Value | None) -> Any:
 
 
 def _lengths(starts: Value, n: int) -> Value:
-    """How far each start is from the next, the last from n."""
+    """The distance of each start to the next, of the last to n."""
     return e.sub(
         views.cat(
             [views.slice_dim(starts, 0, 1, starts._spec.numel - 1), filled(starts, int64, (1,), n)]
@@ -52,7 +55,7 @@ def _lengths(starts: Value, n: int) -> Value:
 
 
 def _runs(new: Value) -> Value:
-    """The number of each element's run, by where runs start."""
+    """The index of each element's run, from the starts of runs."""
     return e.sub(nonzero.running(new), 1)
 
 
@@ -64,7 +67,7 @@ def _nothing(x: Value, return_inverse: bool, return_counts: bool, dim: int | Non
 
 
 def _rank_columns(x: Value) -> Value:
-    """For each column of a table (n, m) the elements' ranks, equal ones alike."""
+    """For each column of a table (n, m) the elements' ranks; equal ones have equal ranks."""
     n = x._spec.shape[0]
     values, places = ordered(x, 0)
     other = e.ne(views.slice_dim(values, 0, 1, n - 1), views.slice_dim(values, 0, 0, n - 1))
@@ -97,7 +100,8 @@ def _table(op: str, x: Value, dim: int) -> Value:
     rest = numel((*shape[:dim], *shape[dim + 1 :]))
     if not rest:
         raise ShapeError(
-            f"{op}: {x._spec!r} has other dimensions of size 0 than {dim}, so its slices cannot be told apart"
+            f"{op}: {x._spec!r} has other dimensions of size 0 than {dim}, so its slices cannot be "
+            "told apart"
         )
     return views.reshape(views.transpose(x, 0, dim), (shape[dim], rest))
 
@@ -105,7 +109,7 @@ def _table(op: str, x: Value, dim: int) -> Value:
 def _unique_along(x: Value, dim: int, return_inverse: bool, return_counts: bool) -> Any:
     if not x._spec.shape[dim]:
         return _nothing(x, return_inverse, return_counts, dim)
-    # Rows in which only columns before `dim` moved are compared in the dimensions' own order.
+    # Rows with only columns before `dim` moved are compared in the dimensions' own order.
     order = [dim, *(i for i in range(len(x._spec.shape)) if i != dim)]
     table = _table("unique", views.permute(x, order), 0)
     ranks = _rank_rows(table)
@@ -122,7 +126,7 @@ def _check_dimensions(op: str, x: Value, dim: int) -> None:
 
 
 def _with_record(name: str, input: Value, answer: Any) -> Any:
-    """The answer with its values recorded as made of the input."""
+    """The result with its values recorded as functions of the input."""
     if isinstance(answer, tuple):
         return (without_derivative(name, answer[0], input), *answer[1:])
     return without_derivative(name, answer, input)
@@ -136,7 +140,10 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The distinct elements (or slices of a dimension) in order; with them, if asked, where each went, how many each was."""
+    """The distinct elements (or slices of a dimension) in order.
+
+    Inverse indices and counts are returned on request.
+    """
     return _with_record(
         "unique", input, _unique(call.detached(input), return_inverse, return_counts, dim)
     )

@@ -1,19 +1,21 @@
-"""Writing into tensors that are already there.
+"""Writing into existing tensors.
 
 # Note [In-place writes]
-1. A write is the pure op it stands for, whose result takes the place of the old bits: the record shows the pure op, the
-   storage's version goes up, and whoever saved the old bits finds out when it needs them.
-2. A write to a view also writes its base: the base's record becomes `write_view(old base, new view)` and its `history`
-   goes up, so that other views of it are recorded anew when they are next used.
+1. A write is its pure op, whose result replaces the old bits: the record shows the pure op, the
+   storage's version is incremented, and records that saved the old bits raise when they need them.
+2. A write to a view also writes its base: the base's record becomes
+   `write_view(old base, new view)` and its `history` is incremented, so that other views of it are
+   recorded again at their next use.
 3. A leaf that requires gradients is written to only where nothing is recorded.
-4. What the record of a write saves of the old bits is copied first. A write to a view whose record is wanted is the
+4. Old bits that the record of a write saves are copied first. A recorded write to a view is the
    pure op followed by an assignment, which saves nothing.
-5. Where nothing is recorded and nothing has a recipe, the plan of an earlier write of the same kind runs at once
-   (`_at_once`): small tensors are written to often.
-6. In a region, what was made from the old bits is settled first (Note [Recipes]). Recipes that made the old bits can
-   still make them, elsewhere.
-7. Whatever can fail comes before the bits change: checks, plans, copies of old bits, records. A `Write` is a write at that
-   point. Several that belong together are made by `finish_all`, which has all memory there before the first one.
+5. Where nothing is recorded and nothing has a recipe, the plan of an earlier write of the same kind
+   runs directly (`_at_once`): small tensors are written to often.
+6. In a region, storages made from the old bits become plain first (Note [Recipes]). Recipes that
+   made the old bits can still make them, elsewhere.
+7. All that can fail comes before the bits change: checks, plans, copies of old bits, records. A
+   `Write` is a write at that point. Several that belong together are made by `finish_all`, which
+   allocates all memory before the first one.
 """
 
 from __future__ import annotations
@@ -61,12 +63,12 @@ def check_writable(target: Value, op: str) -> None:
 
 
 def check_record(target: Value, op: str) -> None:
-    """Refuse a write to what may not change."""
+    """Refuse a write to a value that may not change."""
     base = target if target._base is None else target._base
     if Leaf in (type(target._node), type(base._node)) and STATE.get().grad:
         raise InplaceError(
-            f"{op}: a leaf that requires gradients ({base._spec!r}), or a view of it, is written to in place; "
-            f"do it under no_grad(), or use the op without the underscore"
+            f"{op}: a leaf that requires gradients ({base._spec!r}), or a view of it, is written "
+            "to in place; do it under no_grad(), or use the op without the underscore"
         )
     if (
         base is not target
@@ -75,13 +77,15 @@ def check_record(target: Value, op: str) -> None:
         and STATE.get().grad
     ):
         raise InplaceError(
-            f"{op}: {target._spec!r} is a view that was made under no_grad() or inference_mode(), of {base._spec!r}, which "
-            f"requires gradients; make the view and write to it under the same mode"
+            f"{op}: {target._spec!r} is a view that was made under no_grad() or inference_mode(), "
+            f"of {base._spec!r}, which requires gradients; make the view and write to it under the "
+            "same mode"
         )
     spec = target._spec
     if is_inference(target._memory) and not STATE.get().inference:
         raise InplaceError(
-            f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; .clone() it first"
+            f"{op}: {spec!r} was made in inference_mode() and is written to in place outside it; "
+            ".clone() it first"
         )
 
 
@@ -109,12 +113,13 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
 
 
 def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
-    """target = op(target, *others), as a write that is prepared and has no record."""
+    """target = op(target, *others), as a prepared write without a record."""
     name = f"{op.name}_"
     check_writable(target, name)
     if op.name == "abs" and target._spec.dtype.kind == "c":
         raise DTypeError(
-            f"abs_: sizes of complex numbers are real and do not fit into {target._spec!r}; use .abs()"
+            f"abs_: sizes of complex numbers are real and do not fit into {target._spec!r}; use "
+            ".abs()"
         )
     pattern: list[DType | None] = [None]
     tensors, numbers = [target], []
@@ -158,12 +163,15 @@ _NUMBERS = (float, int, bool)
 
 
 def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What the plan of a write depends on: specs, and the types of numbers."""
+    """The key of a write's plan: specs, and the types of numbers."""
     return (op, target._spec, *[x._spec if isinstance(x, Value) else x.__class__ for x in inputs])
 
 
 def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
-    """Run the plan of an earlier write of this kind; False where there is none, or more to do. See Note [In-place writes] 5."""
+    """Run the plan of an earlier write of this kind; False where there is none, or more to do.
+
+    See Note [In-place writes] 5.
+    """
     plan = _KNOWN.get(_key(op, target, inputs))
     state = STATE.get()
     if plan is None or state.special or not no_recipes():
@@ -186,7 +194,7 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
                 return False
             ins.append(x._memory.address + x._offset)  # type: ignore[operator]
         plan.launch(storage.address + target._offset, *ins, *plan.tail, *numbers)  # type: ignore[operator]
-    except TypeError:  # memory that was given back: the longer way says so
+    except TypeError:  # freed memory: the general path raises
         return False
     except AnomalyError:  # it was written all the same
         mark_written(storage)
@@ -202,12 +210,12 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
             if isinstance(x, Value)
             else x.__class__ not in _NUMBERS
         ):
-            return  # it was copied first, or turned into another number
+            return  # it was copied first, or converted to another number
     _KNOWN.keep(_key(op, target, inputs), plan)
 
 
 def _apart(other: Value, target: Value) -> Value:
-    """An input that overlaps the target without being it is copied first."""
+    """A copy of an input that overlaps the target without being it."""
     if other._memory is not target._memory:
         return other
     same = other._offset == target._offset and other._spec is target._spec
@@ -215,12 +223,12 @@ def _apart(other: Value, target: Value) -> Value:
 
 
 def holds(target: DType, made: DType) -> bool:
-    """Whether a result of one type may be stored in place in a tensor of another: not what would lose its kind."""
+    """Whether a result dtype may be stored in place in another: its category must not be lost."""
     return castable(made, target)
 
 
 def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, name: str) -> Plan:
-    """A plan for `op` whose result has the target's own layout and type."""
+    """A plan for `op` whose result has the target's own layout and dtype."""
     specs = [t._spec for t in tensors]
     key = ("onto", out, static, *specs)
     plan = op.plans.get(key)
@@ -245,7 +253,10 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
 
 
 class Write:
-    """A write that is prepared: what can fail has been done, and `finish` makes it. See Note [In-place writes] 7."""
+    """A prepared write: all that can fail is done, and `finish` makes it.
+
+    See Note [In-place writes] 7.
+    """
 
     __slots__ = (
         *(
@@ -270,11 +281,11 @@ class Write:
         self.inputs = inputs
         self.params = params
         self.node: Node | None = None  # the record of the new bits
-        self.base_node: Node | None = None  # that of the base they are a view of
+        self.base_node: Node | None = None  # that of the base of the target
         self.had_record = False
         self.tangent: Value | None = None
         self.is_settled = False  # whether the record's saves have been packed
-        self.old: tuple[Any, ...] | None = None  # what writes the old bits again
+        self.old: tuple[Any, ...] | None = None  # restores the old bits
 
     def finish(self) -> None:
         state, target, node = STATE.get(), self.targets[0], self.node
@@ -290,7 +301,7 @@ class Write:
             return
         try:
             call.settle(node, state)
-        except BaseException:  # a pack hook of the user's
+        except BaseException:  # a user's pack hook
             if self.old is not None:
                 write_into((target,), *self.old)
                 _put_record(target, before)
@@ -300,7 +311,7 @@ class Write:
 def prepare_write(
     target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
 ) -> Write:
-    """A write by `plan` into target's memory, and target's new record, up to the point where bits change."""
+    """A write by `plan` into target's memory, and target's new record, before bits change."""
     made = Write((target,), plan, inputs, params)
     state = STATE.get()
     if state.dual is not None and _any_dual((target, *inputs)):
@@ -309,7 +320,7 @@ def prepare_write(
     if not state.grad:
         return made
     made.had_record = edge_of(target) is not None
-    # The old value gets a handle of its own: a record must not refer to the handle that receives it.
+    # The old value gets a new handle: a record must not refer to the handle that receives it.
     node = made.node = call.record(
         plan, [_old(v) if v is target else v for v in inputs], params, (target._memory,)
     )
@@ -318,7 +329,7 @@ def prepare_write(
     if node is not None or made.had_record:
         made.base_node = _record_base(target, node)
     if node is not None and state.saving is not None:
-        if node.outs:  # what is packed is there after the write only
+        if node.outs:  # packed saves exist only after the write
             with Changed(grad=False, saving=None):
                 copy = e.clone(target)
             made.old = (
@@ -333,7 +344,10 @@ def prepare_write(
 
 
 def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) -> None:
-    """Make writes that belong together, then call each of `then`, (function, *args): all of it or, after an error, nothing."""
+    """Make writes that belong together, then call each of `then`, (function, *args).
+
+    All is done or, after an error, nothing.
+    """
     if not STATE.get().special and no_recipes():
         _finish_all(writes, then)
         return
@@ -357,7 +371,7 @@ def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> Non
         try:
             for write in writes:
                 write.finish()
-        except AnomalyError:  # found in what was written
+        except AnomalyError:  # found in the written bits
             for target, plan, copy in kept:
                 plan.plain(target._memory.place + target._offset, copy._memory.address, *plan.tail)  # type: ignore[misc,operator]
             raise
@@ -366,7 +380,7 @@ def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> Non
 
 
 def _old_bits(writes: Sequence[Write]) -> list[tuple[Value, Plan, Value]]:
-    """Copies of all targets, and what puts them back: while anomalies are looked for, a write can fail after the fact."""
+    """Copies of all targets, and calls that restore them: anomaly checks come after a write."""
     kept = []
     for write in writes:
         for target in write.targets:
@@ -383,12 +397,12 @@ def _old_bits(writes: Sequence[Write]) -> list[tuple[Value, Plan, Value]]:
 
 
 def write(target: Value, plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]) -> None:
-    """Run `plan` into target's memory and rewrite target's record. See Note [In-place writes]."""
+    """Run `plan` into target's memory and replace target's record. See Note [In-place writes]."""
     prepare_write(target, plan, inputs, params).finish()
 
 
 def _save_old_bits(node: Node, target: Value) -> None:
-    """Copy what the record saved of the memory that is about to be written."""
+    """Copy the record's saves of memory that is about to be written."""
     assert node.saved is not None
     saved = list(node.saved)
     for i, value in enumerate(saved):
@@ -397,7 +411,7 @@ def _save_old_bits(node: Node, target: Value) -> None:
                 copy = e.clone(value)
             saved[i] = call.make_value(copy._spec, copy._memory, copy._offset, value._node)
     node.saved = tuple(saved)
-    # Saved results are the new bits, which the write makes one version younger.
+    # Saved results are the new bits, whose version the write increments.
     node.version = sum(v._memory.version for v in saved) + sum(s.version + 1 for s in node.outs)
 
 
@@ -407,7 +421,7 @@ def write_into(
     """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
     assert plan.launch is not None
     storages = [t._memory for t in targets]
-    if not STATE.get().special and no_recipes():  # nothing was dropped, and nobody is disturbed
+    if not STATE.get().special and no_recipes():  # nothing was dropped, and no recipe reads it
         _launch_into(storages, plan, _addresses(targets), _addresses(inputs), params)
         return
     impure()
@@ -432,7 +446,7 @@ def write_into(
 def _addresses(values: Sequence[Value]) -> list[int]:
     try:
         return [v._memory.address + v._offset for v in values]  # type: ignore[operator]
-    except TypeError:  # memory that was given back, which is said there
+    except TypeError:  # freed memory, which raises there
         return replay.addresses(values)
 
 
@@ -454,7 +468,7 @@ def _launch_into(
 def _recipe_of_write(
     targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
 ) -> Recipe | None:
-    """How the new bits can be made elsewhere: where all of a storage is written that could be dropped before."""
+    """The recipe of the new bits, where a droppable storage is written as a whole."""
     region = STATE.get().region
     target = targets[0]
     storage = target._memory
@@ -480,12 +494,12 @@ def _old(target: Value) -> Value:
 
 
 def rebase(target: Value, node: Any) -> None:
-    """Give the target, and the base it is a view of, the record of the new bits."""
+    """Give the target, and its base, the record of the new bits."""
     _rebased(target, node, _record_base(target, node))
 
 
 def _record_base(target: Value, node: Any) -> Node | None:
-    """The record of the base that the target is a view of, when the target has the record `node`."""
+    """The record of the target's base, when the target has the record `node`."""
     base, spec = target._base, target._spec
     if base is None:
         return None
@@ -504,12 +518,13 @@ def _rebased(target: Value, node: Any, base_node: Node | None) -> None:
     base._node = base_node
     base._history = history_of(base) + 1
     follow(base)
-    # Behind: its next use goes through the base, which others may ask about; unless that can have no such record.
+    # After the record: its next use goes through the base, which others may read; unless that can
+    # have no such record.
     target._history = base._history - (base._node is not None)
 
 
 def _record_of(target: Value) -> list[tuple[Value, Any, int]]:
-    """What a write changes beside bits, of the target and of its base."""
+    """The changes of a write beside bits, of the target and of its base."""
     return [(v, v._node, history_of(v)) for v in (target, target._base) if v is not None]
 
 
@@ -520,7 +535,7 @@ def _put_record(target: Value, record: list[tuple[Value, Any, int]]) -> None:
 
 
 class Assign(MapOp):
-    """A value as another type: what `copy_` and item assignment store; `static` is the type."""
+    """A value in another dtype, as `copy_` and item assignment store it; `static` is the dtype."""
 
     __slots__ = ()
 
@@ -558,7 +573,7 @@ def copy_(target: Value, source: Any) -> Value:
 
 
 def prepare_copy(target: Value, source: Any) -> Write:
-    """The write that `copy_` makes; not for examples of a batch."""
+    """The write of `copy_`; not for examples of a batch."""
     check_writable(target, "copy_")
     if not isinstance(source, Value):
         check_holds("copy_", source, source, target._spec.dtype)
@@ -566,13 +581,14 @@ def prepare_copy(target: Value, source: Any) -> Write:
     source = _apart(source, target)
     if STATE.get().grad and edge_of(target) is not None:
         return _overwrite(target, source)
-    # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an integer target.
+    # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an
+    # integer target.
     plan = _plan_onto(_assign, (source,), (target._spec.dtype,), target._spec, "copy_")
     return prepare_write(target, plan, (source,), ())
 
 
 def _overwrite(target: Value, source: Value) -> Write:
-    """Store something where something with a record was: that one's gradient is zero, not absent."""
+    """Store a value over one with a record: the old one's gradient is zero, not absent."""
     op: Elementwise = e.select.op  # type: ignore[attr-defined]
     never = full_spec(Spec.of(target._spec.device, bool_, ()), 0)
     inputs = (never, target, e.cast(source, target._spec.dtype))
@@ -590,7 +606,7 @@ _ADD_INTO = Cache()
 
 
 def plan_sum(target: Value, value: Value) -> Plan:
-    """What adds a value to another where it lies."""
+    """Adds a value to another in place."""
     plan = _ADD_INTO.get((target._spec, value._spec))
     if plan is None:
         op: Elementwise = e.add.op  # type: ignore[attr-defined]
@@ -600,7 +616,7 @@ def plan_sum(target: Value, value: Value) -> Plan:
 
 
 def add_into(target: Value, value: Value) -> None:
-    """target += value, outside the record: how gradients add up."""
+    """target += value, outside the record: the sum of gradients."""
     plan = plan_sum(target, value)
     impure()
     storage, other = target._memory, value._memory
@@ -613,7 +629,7 @@ def add_into(target: Value, value: Value) -> None:
 
 
 def copy_into(target: Value, value: Value) -> None:
-    """target's bits = value's, of the same type and shape, outside the record."""
+    """target's bits = value's, of the same dtype and shape, outside the record."""
     plan = _plan_onto(_assign, (value,), (target._spec.dtype,), target._spec, "copy_")
     write_into([target], plan, (value,), ())
 
@@ -640,7 +656,8 @@ class Update(MapOp):
         self.n_params = n_params
 
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
-        # One compute type for all, that of the first target: parameters in half precision update in float32.
+        # One compute type for all, that of the first target: parameters in half precision update in
+        # float32.
         compute = compute_type(ins[0].dtype)
         leaves = [s.cast(arg(i, compute_type(spec.dtype)), compute) for i, spec in enumerate(ins)]
         params = [param(i, compute) for i in range(self.n_params)]
@@ -650,12 +667,15 @@ class Update(MapOp):
         return Formula(tuple(spec.dtype for spec in ins), (compute,) * self.n_params, outputs, body)
 
     def __call__(self, inputs: Sequence[Value], params: tuple[float, ...]) -> None:
-        """Write the new values into the first inputs; nothing is recorded. Complex numbers are updated part by part."""
+        """Write the new values into the first inputs; nothing is recorded.
+
+        Complex numbers are updated as real and imaginary parts.
+        """
         write = self.prepared(inputs, params)
         write_into(write.targets, write.plan, write.inputs, params)
 
     def prepared(self, inputs: Sequence[Value], params: tuple[float, ...]) -> Write:
-        """The write that a call makes."""
+        """The write of a call."""
         if STATE.get().dual is not None:
             STATE.get().dual.refuse(self.name, "step outside of the level", *inputs[: self.targets])
         if inputs[0]._spec.dtype.kind == "c":

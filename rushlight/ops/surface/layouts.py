@@ -1,7 +1,7 @@
-"""How elements lie in memory, as methods of Tensor: strides, memory formats, storages.
+"""Memory layout methods of Tensor: strides, memory formats, storages.
 
-A tensor asked for in a memory format has the strides PyTorch would give it. Results of other ops lie row by row whatever
-their operands do, and an op that needs rows copies what is not.
+A tensor requested in a memory format has PyTorch's strides. Results of other ops are contiguous for
+any layout of operands, and an op that needs contiguous operands copies others.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rushlight.ops.view import views
 from rushlight.tape.memory import replay
 from rushlight.tape.record.value import Value
 
-# Where the channels go: the order of dimensions, outermost first.
+# Memory formats with channels last: the order of dimensions, outermost first.
 ORDERS: dict[Any, Shape] = {
     f: f.order for f in (creation.channels_last, creation.channels_last_3d) if f.order
 }
 
 
 def _order_of(op: str, x: Value, memory_format: Any) -> Shape | None:
-    """The order of dimensions a format asks for; None where it is row by row."""
+    """The order of dimensions of a format; None where it is contiguous."""
     if memory_format in (None, creation.contiguous_format, creation.preserve_format):
         return None
     order = ORDERS.get(memory_format)
@@ -48,7 +48,7 @@ def _copied(x: Value, order: Shape) -> Value:
 
 
 def contiguous(self: Value, memory_format: Any = None) -> Value:
-    """The tensor itself where it lies row by row, or in the memory format asked for; else a copy that does."""
+    """The tensor itself where it is contiguous, or in the given memory format; else a copy."""
     order = _order_of("contiguous", self, memory_format)
     if order is None:
         return views.contiguous(self)
@@ -56,21 +56,22 @@ def contiguous(self: Value, memory_format: Any = None) -> Value:
 
 
 def clone(self: Value, *, memory_format: Any = None) -> Value:
-    """A copy in memory of its own, row by row unless a memory format is given."""
+    """A copy in new memory, contiguous unless a memory format is given."""
     order = _order_of("clone", self, memory_format)
     return e.clone(self) if order is None else _copied(self, order)
 
 
 def clone_of(input: Value, *, memory_format: Any = None) -> Value:
-    """A copy in memory of its own, row by row unless a memory format is given."""
+    """A copy in new memory, contiguous unless a memory format is given."""
     return e.clone(input) if memory_format is None else clone(input, memory_format=memory_format)
 
 
-clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]  # the registry's op, which knows one layout
+# The registry's op, which knows one layout.
+clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]
 
 
 def is_contiguous(self: Value, memory_format: Any = None) -> bool:
-    """Whether the elements lie row by row, or in the memory format asked for."""
+    """Whether the tensor is contiguous, or in the given memory format."""
     if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self._spec.shape):
         return False
     order = _order_of("is_contiguous", self, memory_format)
@@ -78,13 +79,13 @@ def is_contiguous(self: Value, memory_format: Any = None) -> bool:
 
 
 def stride(self: Value, dim: int | None = None) -> Any:
-    """How many elements lie between neighbours along each dimension."""
+    """The step, in elements, along each dimension."""
     return self._spec.strides if dim is None else self._spec.strides[dim]
 
 
 def storage_offset(self: Value) -> int:
-    """How many elements of its storage lie before the first."""
-    itemsize = self._spec.dtype.itemsize  # asked first: a sparse tensor refuses here
+    """The number of elements of its storage before the first."""
+    itemsize = self._spec.dtype.itemsize  # read first: a sparse tensor refuses here
     return self._offset // itemsize
 
 
@@ -94,10 +95,11 @@ def element_size(self: Value) -> int:
 
 
 def dim_order(self: Value, *, ambiguity_check: Any = False) -> Shape:
-    """The dimensions from the one with the largest steps to the one with the smallest."""
+    """The dimensions from the largest stride to the smallest."""
     if not isinstance(ambiguity_check, (bool, list, tuple)):
         raise TypeError(
-            f"dim_order: ambiguity_check is a bool or a list of memory formats, got {ambiguity_check!r}"
+            "dim_order: ambiguity_check is a bool or a list of memory formats, got "
+            f"{ambiguity_check!r}"
         )
     strides = self._spec.strides
     steps = [(st, n) for st, n in zip(strides, self._spec.shape, strict=True) if n > 1]
@@ -113,7 +115,10 @@ def dim_order(self: Value, *, ambiguity_check: Any = False) -> Shape:
 
 
 def data_ptr(self: Value) -> int:
-    """The address of the first element; 0 where there is none. The memory is kept from now on."""
+    """The address of the first element; 0 where there is none.
+
+    The memory is never dropped after this.
+    """
     if not self._spec.numel:
         return 0
     return replay.keep(self._memory) + self._offset

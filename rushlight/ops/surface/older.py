@@ -1,6 +1,6 @@
-"""PyTorch's older calls, with the factors among the tensors: torch.addmm(beta, input, alpha, mat1, mat2), x.add_(alpha, y).
+"""PyTorch's older calls with factors among the tensors: addmm(beta, input, alpha, a, b).
 
-Programs from before PyTorch 1.5 are written so, and PyTorch still takes them.
+Programs from before PyTorch 1.5 use them, and PyTorch still accepts them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NUMBERS = (int, float, complex)
 def rearranged(
     op: str, given: tuple[Any, ...], tensors: int, factors: tuple[str, ...]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The tensors of such a call in their order, and the numbers among them as the keywords they stand for."""
+    """The tensors of such a call in order, and the numbers among them as keywords."""
     values = [v for v in given if isinstance(v, Value)]
     numbers = [v for v in given if isinstance(v, _NUMBERS)]
     if (

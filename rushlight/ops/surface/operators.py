@@ -1,7 +1,7 @@
-"""The operators of tensors: `x + y` is the op, but what it does not know is left to the other operand.
+"""The operators of tensors: `x + y` is the op; an unknown operand gives NotImplemented.
 
-Python asks the other operand, or raises its own TypeError, where an operator gives NotImplemented; of `==` and `!=` it says
-whether both are the same object. So `x + mine` works where `mine` has `__radd__`, and `x == None` is False.
+Python then calls the other operand, or raises its own TypeError; for `==` and `!=` it compares
+identity. So `x + mine` works where `mine` has `__radd__`, and `x == None` is False.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Function = Callable[..., Any]
 
 
 def foreign(operand: Any) -> bool:
-    """Whether no op knows it: no tensor, no number, nothing of NumPy."""
+    """Whether no op accepts it: no tensor, no number, nothing of NumPy."""
     return not isinstance(operand, (Value, int, float, complex)) and not hasattr(operand, "dtype")
 
 
@@ -41,18 +41,21 @@ def leaving(function: Function) -> Function:
 
 
 def binary(function: Function) -> Function:
-    """An elementwise op's own function as an operator: only operands that it does not know take another way."""
+    """An elementwise op's own function as an operator.
+
+    Operands that it refuses give NotImplemented.
+    """
     return call.make_call(function.op, leaving(function), 2)  # type: ignore[attr-defined]
 
 
 def product(function: Function) -> Function:
-    """A function of two tensors that is remembered, as an operator."""
+    """A memoised function of two tensors, as an operator."""
     return memo(leaving(function.__wrapped__))  # type: ignore[attr-defined]
 
 
 def reflected(function: Function) -> Function:
     """y <op> x, where y is no tensor."""
-    turned = function.__name__ in ("add", "mul")  # which are quick with the tensor first
+    turned = function.__name__ in ("add", "mul")  # which are fast with the tensor first
 
     def operator(self: Value, other: Any) -> Any:
         try:

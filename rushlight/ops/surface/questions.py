@@ -1,4 +1,4 @@
-"""Questions a tensor answers from what it is, without a kernel: methods and properties of Tensor."""
+"""Queries answered without a kernel: methods and properties of Tensor."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def ndimension(self: Value) -> int:
 
 
 def is_floating_point(self: Value) -> bool:
-    """Whether the elements are of floating point."""
+    """Whether the dtype is floating-point."""
     return self._spec.dtype.kind == "f"
 
 
 def is_complex(self: Value) -> bool:
-    """Whether the elements are complex numbers."""
+    """Whether the dtype is complex."""
     return self._spec.dtype.kind == "c"
 
 
@@ -64,7 +64,7 @@ def is_same_size(self: Value, other: Value) -> bool:
 
 
 def is_set_to(self: Value, tensor: Value) -> bool:
-    """Whether another tensor sees the very same elements in the same way."""
+    """Whether another tensor has the same memory and layout."""
     _tensor("is_set_to", tensor)
     return (
         self._memory is tensor._memory
@@ -74,7 +74,7 @@ def is_set_to(self: Value, tensor: Value) -> bool:
 
 
 def is_nonzero(self: Value) -> bool:
-    """Whether the one element is not zero; it is read off the device."""
+    """Whether the one element is nonzero; it is read from the device."""
     if self._spec.numel != 1:
         raise RushlightError(
             f"is_nonzero: one element is needed, got {self._spec!r}; use .any() or .all()"
@@ -83,12 +83,12 @@ def is_nonzero(self: Value) -> bool:
 
 
 def is_conj(self: Value) -> bool:
-    """Whether a conjugate is still to be taken: never, it is taken at once."""
+    """False: conjugates are never lazy here."""
     return False
 
 
 def is_neg(self: Value) -> bool:
-    """Whether a negative is still to be taken: never, it is taken at once."""
+    """they are written to, and the result does not depend on them"""
     return False
 
 
@@ -98,7 +98,7 @@ def get_device(self: Value) -> int:
 
 
 def record_stream(self: Value, stream: Any) -> None:
-    """Taken; memory is given back in the order of the one stream there is."""
+    """Accepted; memory is freed in the order of the one stream."""
 
 
 _transpose: Callable[..., Value] = memo(views.transpose)
@@ -128,7 +128,7 @@ def _output_number(self: Value) -> int:
 
 
 def _is_view(self: Value) -> bool:
-    """Whether it shows a part, or all, of another tensor's memory."""
+    """Whether it is a view of another tensor's memory."""
     return self._base is not None
 
 

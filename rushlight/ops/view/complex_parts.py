@@ -1,7 +1,7 @@
-"""Complex numbers seen as their parts and back: views of one memory with another type.
+"""Complex numbers viewed as real and imaginary parts and back: views with another dtype.
 
-Here is also what has to hold between a base of one type and a view of the other: how the view is recorded anew, and
-what the base's record is after a write to the view.
+It also relates a base of one dtype and a view of the other: how the view is recorded again, and the
+base's record after a write to the view.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def split(x: Value) -> Value:
 
 
 def _joins(x: Value) -> bool:
-    """Whether the pairs of x lie as complex numbers do."""
+    """Whether the pairs of x are adjacent in memory, as complex numbers are."""
     spec = x._spec
     even = all(
         st % 2 == 0 or n == 1 for st, n in zip(spec.strides[:-1], spec.shape[:-1], strict=True)
@@ -60,7 +60,7 @@ def _joins(x: Value) -> bool:
 
 
 def joined(x: Value) -> Value:
-    """Pairs in the last dimension as complex numbers: a view where they lie so, else of a copy."""
+    """Pairs in the last dimension as complex numbers: a view where possible, else of a copy."""
     return call.call(_as_complex, (x if _joins(x) else e.clone(x),))
 
 
@@ -74,7 +74,10 @@ def view_as_real(input: Value) -> Value:
 
 @composite("view_as_complex")
 def view_as_complex(input: Value) -> Value:
-    """A real tensor whose last dimension of 2 holds real and imaginary parts as a complex one; a view."""
+    """A real tensor whose last dimension of 2 holds real and imaginary parts as a complex one.
+
+    a view.
+    """
     spec = input._spec
     if spec.dtype not in (float32, float64):
         raise DTypeError(
@@ -84,8 +87,8 @@ def view_as_complex(input: Value) -> Value:
         raise ShapeError(f"view_as_complex: the last dimension must have 2 elements, got {spec!r}")
     if not _joins(input):
         raise ShapeError(
-            f"view_as_complex: the pairs of {spec!r} with strides {list(spec.strides)} do not lie side by side at "
-            f"even places; use .contiguous() first"
+            f"view_as_complex: the pairs of {spec!r} with strides {list(spec.strides)} do not lie "
+            "side by side at even places; use .contiguous() first"
         )
     return call.call(_as_complex, (input,))
 
@@ -106,19 +109,19 @@ def imag_part(x: Value) -> Value:
 
 
 def are_parts(a: DType, b: DType) -> bool:
-    """Whether one is a complex type and the other that of its parts."""
+    """Whether one is a complex dtype and the other its real dtype."""
     return a is not b and real_type(a) is real_type(b)
 
 
 def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | None:
-    """The record of a base after a write to a view of it: the base as it was, with the view's elements replaced."""
+    """The record of a base after a write to a view: the old base with elements replaced."""
     of_base, of_view = base._spec.dtype, spec.dtype
     if of_base is of_view:
         seen = (spec.shape, spec.strides, offset // spec.dtype.itemsize)
         return _recorded(views.write_view, (base, view), seen)._node
     if not are_parts(of_base, of_view):
         return None
-    # The write happens among the parts; where the base is complex they are its own, seen as such.
+    # The write is one of real numbers; a complex base is viewed as such.
     pairs = _recorded(_as_real, (base,)) if of_base.kind == "c" else base
     new = _recorded(_as_real, (view,)) if of_view.kind == "c" else view
     shape, strides, _ = (
@@ -132,7 +135,7 @@ def record_write(base: Value, view: Value, spec: Spec, offset: int) -> Node | No
 
 
 def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
-    """A copy of a base in which the view of this spec, so many bytes in, has other elements."""
+    """A copy of a base in which the view of this spec, at this byte offset, has other elements."""
     of_base, of_view = base._spec.dtype, spec.dtype
     if of_base is not of_view and not are_parts(of_base, of_view):
         return base
@@ -148,7 +151,7 @@ def with_view(base: Value, view: Value, spec: Spec, offset: int) -> Value:
 
 
 def _recorded(op: Any, inputs: tuple[Value, ...], static: Any = ()) -> Value:
-    """A value with the record of a call that does not run: its bits are already where they should be."""
+    """A value with the record of a call that does not run: its bits are in place already."""
     plan = call.plan_for(op, inputs, static)
     node = call.record(plan, inputs, (), (inputs[0]._memory,))
     return call.make_value(plan.out, inputs[0]._memory, inputs[0]._offset, node)

@@ -1,10 +1,13 @@
-"""Copies whose dimensions are put together of runs of the input: flips, and borders of the input's own elements.
+"""Copies whose dimensions are concatenated runs of the input: flips, and padding by its elements.
 
 # Note [Runs]
-1. A run (count, start, step) stands for the elements start, start + step, ... of a dimension; step is 1, -1 or 0 (one
-   element again and again). The runs of a dimension come one after another; the dimensions without runs lead and stay.
-2. Each combination of runs is one strided copy, so nothing is read at computed places and nothing is copied twice.
-3. The gradient goes dimension by dimension: runs are turned back or summed, and where they meet they add in their order.
+1. A run (count, start, step) stands for the elements start, start + step, ... of a dimension; step
+   is 1, -1 or 0 (one element repeated). The runs of a dimension follow one another; the dimensions
+   without runs come first and stay.
+2. Each combination of runs is one strided copy, so nothing is gathered by index and nothing is
+   copied twice.
+3. The gradient goes dimension by dimension: runs are reversed or summed, and overlapping ones are
+   added in their order.
 """
 
 from __future__ import annotations
@@ -61,13 +64,13 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 def _placed(runs: Runs) -> list[tuple[int, Run]]:
-    """Each run with where it begins in the result."""
+    """Each run with its start in the result."""
     ends = itertools.accumulate((count for count, _, _ in runs), initial=0)
     return list(zip(ends, runs, strict=False))
 
 
 def _turns(n: int, runs: Runs) -> bool:
-    """Whether a dimension stays as it is, or is reversed as a whole: done twice, it is as before."""
+    """Whether a dimension is unchanged, or reversed as a whole: then it is its own inverse."""
     return runs in (((n, 0, 1),), ((n, n - 1, -1),))
 
 
@@ -82,7 +85,7 @@ def _grad(g: Value, out: Any, x: Any, every: tuple[Runs, ...]) -> Value:
 
 
 def _gathered(g: Value, dim: int, n: int, runs: Runs) -> Value:
-    """Of one dimension: n elements, each the sum of what the runs have made of it."""
+    """One dimension of n elements, each the sum of its occurrences in the runs."""
     given: list[tuple[int, int, Value]] = []
     for at, (count, start, step) in _placed(runs):
         part = views.slice_dim(g, dim, at, count)
@@ -120,7 +123,7 @@ _arranged = KernelOp(
 
 
 def arranged(x: Value, every: Sequence[Runs]) -> Value:
-    """The last dimensions by their runs, of which at least one has elements; see Note [Runs]."""
+    """The last dimensions by their runs, at least one of them not empty; see Note [Runs]."""
     kept = tuple(tuple(run for run in runs if run[0]) for runs in every)
     return call.call(_arranged, (x,), (kept,))
 

@@ -1,4 +1,4 @@
-"""More ways to see and to repeat the elements of one tensor; each is a view where PyTorch's is one."""
+"""More views and repetitions of one tensor; each is a view where PyTorch's is one."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def device_of(x: Value) -> str:
 
 
 def listed(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments that may come one by one or as one sequence."""
+    """Arguments given one by one or as one sequence."""
     return tuple(given[0]) if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
 
 
 def given(one_by_one: tuple[Any, ...], named: Any) -> tuple[Any, ...]:
-    """Arguments that may also come by name."""
+    """Arguments that may also be given by name."""
     if named is None:
         return listed(one_by_one)
     return (named,) if isinstance(named, int) else tuple(named)
 
 
 def pick(x: Value, dim: int, index: Value) -> Value:
-    """The slices of a dimension that a 1-d index names, read in place: one kernel where x merges around `dim`."""
+    """The slices of a dimension at a 1-d index: one kernel where x merges around `dim`."""
     shape = x._spec.shape
     line = views.reshape(index, (1,) * dim + (index._spec.numel,) + (1,) * (len(shape) - dim - 1))
     return gather.gather(
@@ -102,7 +102,7 @@ def swapdims(input: Value, dim0: int, dim1: int) -> Value:
 
 @composite("t", inplace="view", pure=True)
 def t(input: Value) -> Value:
-    """A matrix transposed; vectors and numbers as they are."""
+    """A matrix transposed; vectors and numbers unchanged."""
     if len(input._spec.shape) > 2:
         raise ShapeError(
             f"t: at most 2 dimensions, got {input._spec!r}; use .mT or .transpose(...)"
@@ -132,7 +132,7 @@ def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
 
 @composite("ravel", fresh=True)
 def ravel(input: Value) -> Value:
-    """One dimension, row by row in memory; a view where it lies so already."""
+    """One dimension, contiguous; a view where it is so already."""
     return views.contiguous(
         views.reshape(input, (-1,)) if input._spec.numel else views.reshape(input, (0,))
     )
@@ -311,7 +311,7 @@ def flipud(input: Value) -> Value:
 
 @composite("rot90", pure=True)
 def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
-    """Turned by k quarters from the first of `dims` to the second; a copy."""
+    """Rotated by k quarters from the first of `dims` to the second; a copy."""
     rank = len(input._spec.shape)
     if len(dims) != 2 or rank < 2:
         raise ShapeError(
@@ -338,7 +338,7 @@ def _rolled(x: Value, shift: int, dim: int) -> Value:
 
 @composite("roll", pure=True)
 def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
-    """Elements moved along dimensions, those beyond the end coming in at the start; without dims, of all in a row."""
+    """Elements shifted along dimensions, wrapping around; without dims, of the flattened tensor."""
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     if not steps:
@@ -365,7 +365,7 @@ def _own(out: Value, input: Value) -> Value:
 
 
 def _repeated(x: Value, times: Sequence[int]) -> Value:
-    """Each dimension `times` over, by expanding a new one before it."""
+    """Each dimension repeated `times`, by expanding a new one before it."""
     shape = x._spec.shape
     apart = tuple(n for size in shape for n in (1, size))
     wide = tuple(n for r, size in zip(times, shape, strict=True) for n in (r, size))
@@ -377,12 +377,13 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
 
 @composite("repeat", top=False, pure=True)
 def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
-    """The tensor `repeats` times along each dimension; new ones stand before those of the input."""
+    """The tensor repeated along each dimension; new dimensions come first."""
     counts: tuple[int, ...] = given(times, repeats)
     lead = len(counts) - len(input._spec.shape)
     if lead < 0 or any(n < 0 for n in counts):
         raise ShapeError(
-            f"repeat: {list(counts)} must not be negative and have an entry per dimension of {input._spec!r}"
+            f"repeat: {list(counts)} must not be negative and have an entry per dimension of "
+            f"{input._spec!r}"
         )
     return _repeated(views.reshape(input, (1,) * lead + input._spec.shape), counts)
 
@@ -402,7 +403,7 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> Value:
-    """Each element several times in a row; repeats given as a tensor need output_size, or are summed and read."""
+    """Each element repeated; repeats given as a tensor need output_size, or are summed and read."""
     if input is None or repeats is None:
         alone: Any = repeats if input is None else input
         return nonzero.repeated_places(alone, output_size)
@@ -417,8 +418,8 @@ def repeat_interleave(
             raise ShapeError(f"repeat_interleave: repeats must not be negative, got {repeats}")
         if output_size not in (None, shape[dim] * repeats):
             raise ShapeError(
-                f"repeat_interleave: output_size is {output_size}, but {repeats} repeats of {input._spec!r} along "
-                f"dimension {dim} are {shape[dim] * repeats}"
+                f"repeat_interleave: output_size is {output_size}, but {repeats} repeats of "
+                f"{input._spec!r} along dimension {dim} are {shape[dim] * repeats}"
             )
         wide = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
         final = (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :])
@@ -431,7 +432,8 @@ def repeat_interleave(
         )
     if len(repeats._spec.shape) > 1 or repeats._spec.numel not in (1, shape[dim]):
         raise ShapeError(
-            f"repeat_interleave: repeats {repeats._spec!r} must be one number or {shape[dim]} of them"
+            f"repeat_interleave: repeats {repeats._spec!r} must be one number or {shape[dim]} of "
+            "them"
         )
     counts = views.expand(views.reshape(repeats, (-1,)), (shape[dim],))
     return pick(input, dim, e.cast(nonzero.repeated_places(counts, output_size), int64))
@@ -451,7 +453,7 @@ def _windows(shape: Shape, strides: Shape, dim: int, size: int, step: int) -> vi
 
 
 def _windows_grad(g: Value, x: Any, dim: int, size: int, step: int) -> Value:
-    """Windows may overlap, so what each of them gives is added at its place."""
+    """Windows may overlap, so their gradients are added."""
     shape, strides, _ = _windows(x.shape, contiguous_strides(x.shape), dim, size, step)
     return strided_grad(
         g, numel(x.shape), x.shape, contiguous_strides(x.shape), 0, (shape, strides, 0)
@@ -463,13 +465,17 @@ _unfold = View("unfold", _windows, _windows_grad, "Windows along a dimension.", 
 
 @composite("unfold", top=False, pure=True)
 def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows of `size` elements along a dimension, one every `step`; a view with the window as its last dimension."""
+    """Windows of `size` elements along a dimension, one every `step`, as a new last dimension.
+
+    a view.
+    """
     shape = input._spec.shape
     dim = wrap_dim(dimension, len(shape), "unfold")
     limit = shape[dim] if shape else 1
     if size < 0 or step <= 0 or size > limit:
         raise ShapeError(
-            f"unfold: size {size} must fit into dimension {dim} of size {limit}, and step {step} be positive"
+            f"unfold: size {size} must fit into dimension {dim} of size {limit}, and step {step} "
+            "be positive"
         )
     if not shape:
         wide = views.reshape(input, (1,))
@@ -478,7 +484,7 @@ def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
 
 
 def places_of(shape: Shape, strides: Shape, skip: int, device: str) -> Value:
-    """Where each element of a layout lies, in elements from the start: an int64 tensor of the shape."""
+    """The offset of each element of a layout, in elements: an int64 tensor of the shape."""
     total = creation.full((), skip, dtype=int64, device=device)
     for i, (n, step) in enumerate(zip(shape, strides, strict=True)):
         line = e.mul(creation.arange(n, device=device), step)
@@ -489,7 +495,7 @@ def places_of(shape: Shape, strides: Shape, skip: int, device: str) -> Value:
 def strided_grad(
     g: Value, room: int, shape: Shape, strides: Shape, skip: int, seen: views.View3
 ) -> Value:
-    """The gradient of a layout, of which `seen` was another view: added up in a line of memory, then read."""
+    """The gradient of a layout viewed as `seen`: added up in linear memory, then read."""
     device = device_of(g)
     line = creation.full((room,), 0, dtype=g._spec.dtype, device=device)
     places = places_of(*seen, device)
@@ -497,7 +503,7 @@ def strided_grad(
     if strides == contiguous_strides(shape) and skip == 0 and numel(shape) == room:
         return views.reshape(summed, shape)
     places = views.reshape(places_of(shape, strides, skip, device), (numel(shape),))
-    if _overlaps(shape, strides):  # elements that are the same memory have its gradient together
+    if _overlaps(shape, strides):  # elements in the same memory share its gradient
         ones = creation.full((numel(shape),), 1, dtype=g._spec.dtype, device=device)
         shares = gather.scatter_add(
             creation.full((room,), 0, dtype=g._spec.dtype, device=device), 0, places, ones
@@ -507,7 +513,7 @@ def strided_grad(
 
 
 def _overlaps(shape: Shape, strides: Shape) -> bool:
-    """Whether a layout may have elements that are the same memory."""
+    """Whether a layout may have several elements in the same memory."""
     reach = 0
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and stride <= reach:
@@ -545,7 +551,10 @@ _strided_inside, _strided_beyond = (
 
 
 def strided_view(x: Value, size: Shape, stride: Shape, skip: int) -> Value:
-    """x's memory by sizes and strides, `skip` elements on from x's own start; elements may overlap."""
+    """x's memory by sizes and strides, `skip` elements after x's own start.
+
+    Elements may overlap.
+    """
     low, high = reach(size, stride, x._spec.dtype.itemsize)
     start = skip * x._spec.dtype.itemsize
     inside = low == high or (start + low >= x._spec.low and start + high <= x._spec.high)
@@ -557,11 +566,12 @@ def strided_view(x: Value, size: Shape, stride: Shape, skip: int) -> Value:
 def layout_of(
     op: str, x: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> tuple[Shape, Shape, int]:
-    """(sizes, strides, offset from x's own start), checked against the memory there is."""
+    """(sizes, strides, offset from x's own start), checked against the memory."""
     sizes, strides = tuple(int(n) for n in size), tuple(int(n) for n in stride)
     if len(sizes) != len(strides) or any(n < 0 for n in (*sizes, *strides)):
         raise ShapeError(
-            f"{op}: sizes {list(sizes)} and strides {list(strides)} must be as many and not negative"
+            f"{op}: sizes {list(sizes)} and strides {list(strides)} must be as many and not "
+            "negative"
         )
     itemsize = x._spec.dtype.itemsize
     start = x._offset // itemsize
@@ -569,12 +579,12 @@ def layout_of(
     room = x._memory.room
     owner = x if x._base is None else x._base
     if not owner._offset and room == room_for(owner._spec.high):
-        room = (
-            owner._spec.high
-        )  # the block may be larger than what was asked for; nobody wrote the rest
+        # The block may be larger than requested; the rest is uninitialised.
+        room = owner._spec.high
     if first < 0 or _reach(sizes, strides, first) * itemsize > room:
         raise ShapeError(
-            f"{op}: sizes {list(sizes)}, strides {list(strides)}, offset {first} reach beyond the storage"
+            f"{op}: sizes {list(sizes)}, strides {list(strides)}, offset {first} reach beyond the "
+            "storage"
         )
     return sizes, strides, first - start
 

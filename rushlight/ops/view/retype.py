@@ -1,4 +1,4 @@
-"""The same bytes seen as another element type: what `x.view(dtype)` does. No gradient goes through, as in PyTorch."""
+"""The same bytes with another dtype: `x.view(dtype)`. No gradient passes, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def _check_sizes(x: Value, dtype: DType) -> None:
 
 
 def retyped(x: Value, dtype: DType) -> Value:
-    """The bytes of x as elements of another type; the last dimension grows or shrinks with the element size."""
+    """The bytes of x in another dtype.
+
+    The last dimension grows or shrinks with the element size.
+    """
     check_device_dtype("view", x._spec.device, dtype)
     x = call.detached(x)
     if dtype is x._spec.dtype:

@@ -1,4 +1,4 @@
-"""The view of a base that has a given layout, made anew and recorded: after a write to the base."""
+"""The view of a base with a given layout, recorded again after a write to the base."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rushlight.tape.record.value import Value
 
 
 def view_of(base: Value, spec: Spec, offset: int) -> Value:
-    """The view of a base that has this spec and starts so many bytes in, recorded."""
+    """The view of a base with this spec and byte offset, recorded."""
     skip = offset // real_type(spec.dtype).itemsize
     if spec.dtype is base._spec.dtype:
         return _strided(base, spec.shape, spec.strides, offset // spec.dtype.itemsize)
-    if not are_parts(base._spec.dtype, spec.dtype):  # bytes seen as another type have no gradient
+    if not are_parts(base._spec.dtype, spec.dtype):  # bytes with another dtype have no gradient
         call.check_reach(spec, base._memory, base._offset + offset)
         return call.make_view(base, spec, base._offset + offset)
     if base._spec.dtype.kind == "c":
@@ -25,13 +25,13 @@ def view_of(base: Value, spec: Spec, offset: int) -> Value:
 
 
 def _strided(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
-    if _overlaps(shape, strides):  # then several gradients meet in one element of x
+    if _overlaps(shape, strides):  # then several gradients are added in one element of x
         return reshaping.strided_view(x, shape, strides, skip)
     return call.call(views.as_strided, (x,), (shape, strides, skip))
 
 
 def _overlaps(shape: Shape, strides: Shape) -> bool:
-    """Whether two places of a layout may be one element, as where it is expanded or made of windows."""
+    """Whether two positions of a layout may be one element: it is expanded or has windows."""
     reach = 0
     for step, n in sorted((step, n) for n, step in zip(shape, strides, strict=True) if n > 1):
         if step <= reach:

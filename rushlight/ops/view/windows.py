@@ -1,4 +1,4 @@
-"""Windows of the last dimensions as views, their transpose, and borders: what convolution and pooling are made of."""
+"""Windows of the last dimensions as views, their transpose, and padding."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ from rushlight.tape.record.value import Value
 
 Sizes = tuple[int, ...]
 Given = int | Sequence[int]  # one number for every spatial dimension, or one for each
-_MOST_PADDED = (
-    1 << 47
-)  # elements along a dimension: no memory has more, and places in it times any step fit int64
+# Elements along a dimension: no memory has more, and positions times any step fit int64.
+_MOST_PADDED = 1 << 47
 Sides = tuple[tuple[int, int], ...]  # elements before and after, for each of the last dimensions
 
 
 def numbers(value: Given) -> Sizes:
-    """One whole number, in whatever form, as the only one; several as they are."""
+    """One integer, in any form, as a tuple of one; several unchanged."""
     try:
         return (operator.index(value),)  # type: ignore[arg-type]
     except TypeError:
@@ -53,7 +52,10 @@ def each(value: Given, rank: int, op: str, name: str, least: int | None = None) 
 def windows_of(
     shape: Shape, strides: Shape, kernel: Sizes, stride: Sizes, dilation: Sizes
 ) -> tuple[Shape, Shape, int]:
-    """(..., H, W) seen as (..., rows, columns, kh, kw): every window, without a copy; any number of dimensions."""
+    """(..., H, W) viewed as (..., rows, columns, kh, kw), without a copy.
+
+    Any number of dimensions.
+    """
     lead = len(shape) - len(kernel)
     sizes, inner = shape[lead:], strides[lead:]
     counts = tuple(
@@ -76,7 +78,7 @@ _windows = View(
 
 
 def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """The transpose of windows: each window's elements added back where they came from, in a fixed order."""
+    """The transpose of windows: their elements added at their positions, in a fixed order."""
     (g,) = ins
     shape, kernel, stride, dilation = static
     pool: Any = g.device
@@ -101,7 +103,7 @@ def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     def place(at: tuple[int, ...], strides: Shape) -> int:
         return sum(i * st for i, st in zip(at, strides[inner:], strict=True)) * g.dtype.itemsize
 
-    # A kernel of more places than there are elements is that of windows of which there are none.
+    # A kernel larger than the input has no windows.
     offsets = itertools.product(*map(range, kernel)) if g.numel else ()
     places = [(place(at, seen_strides), place(at, g.strides)) for at in offsets]
 
@@ -132,7 +134,7 @@ def windows(x: Value, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Value:
 
 
 def bordered(x: Value, sides: Sides, value: float) -> Value:
-    """The last dimensions with a border of `value`; no side is negative."""
+    """The last dimensions padded by `value`; no side is negative."""
     if not any(map(any, sides)):
         return x
     lead = len(x._spec.shape) - len(sides)
@@ -150,7 +152,10 @@ def bordered(x: Value, sides: Sides, value: float) -> Value:
 def check_fits(
     op: str, shown: Sequence[Value], sizes: Sizes, kernel: Sizes, dilation: Sizes
 ) -> None:
-    """Every padded size holds a window, and can be counted; `shown` are the operands that an error names."""
+    """Check that every padded size holds a window, and is in range.
+
+    Errors name the operands `shown`.
+    """
     for n, k, d in zip(sizes, kernel, dilation, strict=True):
         if n > _MOST_PADDED:
             named = ", ".join(repr(v._spec) for v in shown)
@@ -158,5 +163,6 @@ def check_fits(
         if n < d * (k - 1) + 1:
             named = ", ".join(repr(v._spec) for v in shown)
             raise ShapeError(
-                f"{op}: a window of {k} (dilation {d}) is larger than the padded input of {n}; {named}"
+                f"{op}: a window of {k} (dilation {d}) is larger than the padded input of {n}; "
+                f"{named}"
             )

@@ -33,7 +33,7 @@ from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.vmap.batched import physical_of, wrap
 from rushlight.tape.walk.backward import run_backward
 
-# The state for the ops that make a tangent: a plain program, whatever surrounds the call.
+# The state for the ops that make a tangent: a plain program in any surroundings of the call.
 _PLAIN: dict[str, Any] = {
     "dual": None, (
         "region"

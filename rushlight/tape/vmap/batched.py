@@ -166,7 +166,7 @@ def active() -> Levels:
 def drawn_levels(op: str) -> Levels:
     """The levels at which a random op draws other numbers for each example.
 
-    An error where one forbids it.
+    It raises where one forbids it.
     """
     levels = active()
     for level in levels:
@@ -192,7 +192,7 @@ def lift(value: Value) -> Value:
 def peel(value: Value, levels: Levels) -> Value:
     """The value with these levels' dimensions as the first of its own.
 
-    Batched at its other levels.
+    It stays batched at its other levels.
     """
     if not levels:
         return value
@@ -228,12 +228,11 @@ class _NoShape:
 
 
 class BatchPlan:
-    """Stands where a plan would: what a call does whose operands have these specs, some of them
-    batched.
+    """The plan of a call some of whose operands have batched specs.
 
-    The rule runs once, traced; the physical calls it made, which depend on nothing but the specs,
-    are a program (Note [Programs]), which runs from then on. A rule with `looks` reads more than
-    specs and runs every time.
+    The rule runs once and is traced; its physical calls, which depend on nothing but the specs,
+    become a program (Note [Programs]), which runs in later calls. A rule with `looks` reads more
+    than specs and runs every time.
     """
 
     __slots__ = (
