@@ -30,7 +30,6 @@ FAMILIES = {
     "nn": "Functions of neural networks",  # and all else that nn.functional has
     "random": "Random numbers",
     "fft": "Fourier transforms",
-    "surface": "Other names and queries",
 }
 # Namespace -> title of its page.
 NAMESPACES = {
@@ -212,13 +211,22 @@ def _errors() -> str:
 
 @functools.cache
 def _homes() -> dict[str, str]:
-    """Op -> the folder of `rushlight/ops` where a call has its name as the first argument."""
+    """Op -> the folder of `rushlight/ops` that declares it.
+
+    A call there has its name as the first argument, or its function is written there.
+    """
     found: dict[str, str] = {}
     for family in FAMILIES:
         for path in sorted((OPS / family).glob("*.py")):
             for name in _first_arguments(path):
                 found.setdefault(name, family)
-    return {name: found.get(name, "surface") for name in REGISTRY}
+    return {name: found.get(name) or _written_in(entry) for name, entry in REGISTRY.items()}
+
+
+def _written_in(entry: Entry) -> str:
+    code = getattr(inspect.unwrap(entry.function), "__code__", None)
+    parts = Path(code.co_filename).parts if code else ()
+    return next((part for part in parts[-2:-1] if part in FAMILIES), "pointwise")
 
 
 def _first_arguments(path: Path) -> Iterator[str]:
