@@ -346,7 +346,13 @@ def full(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """One value everywhere; its dtype is that of the value."""
+    """One value everywhere; its dtype is that of the value.
+
+    Example:
+        >>> torch.full((2, 2), 7)
+        tensor([[7, 7],
+                [7, 7]])
+    """
     take("full", named)
     fill_value = number_of(fill_value, "full")
     if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
@@ -452,7 +458,12 @@ def arange(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """start, start + step, ... up to but without end."""
+    """start, start + step, ... up to but without end.
+
+    Example:
+        >>> torch.arange(1, 7, 2)
+        tensor([1, 3, 5])
+    """
     take("arange", named)
     if end is None:
         start, end = 0, start
@@ -495,7 +506,13 @@ def eye(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Ones on the diagonal, zeros elsewhere."""
+    """Ones on the diagonal, zeros elsewhere.
+
+    Example:
+        >>> torch.eye(2, 3)
+        tensor([[1., 0., 0.],
+                [0., 1., 0.]])
+    """
     take("eye", named)
     columns = n if m is None else m
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape_of((n, columns)))

@@ -100,7 +100,12 @@ def linspace(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """`steps` numbers from start to end, both included, in even steps."""
+    """`steps` numbers from start to end, both included, in even steps.
+
+    Example:
+        >>> torch.linspace(0, 1, 5)
+        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
     take("linspace", named)
     dtype = dtype or _type_of_ends(start, end)
     _check_ends("linspace", start, end, dtype)
@@ -138,7 +143,13 @@ def logspace(
 
 @composite("vander", method=False)
 def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
-    """The powers N - 1 to 0 of each element of a vector, one row per element; 0 to N - 1 if increasing."""
+    """The powers N - 1 to 0 of each element of a vector, one row per element; 0 to N - 1 if increasing.
+
+    Example:
+        >>> torch.vander(torch.tensor([2, 3]), 3)
+        tensor([[4, 2, 1],
+                [9, 3, 1]])
+    """
     if len(x._spec.shape) != 1:
         raise ShapeError(f"vander: a vector is needed, got {x._spec!r}")
     count = x._spec.shape[0] if N is None else N

@@ -151,7 +151,13 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Value:
-    """The Fourier transforms of windowed frames of a signal: (..., frequencies, frames)."""
+    """The Fourier transforms of windowed frames of a signal: (..., frequencies, frames).
+
+    Example:
+        >>> window = torch.hann_window(8)
+        >>> torch.stft(torch.ones(32), 8, window=window, return_complex=True).shape
+        rushlight.Size([5, 17])
+    """
     setting = _Setting("stft", input, n_fft, hop_length, win_length, window)
     setting.say_no_window("which is known to cause spectral leakage")
     if return_complex is None and not setting.complex:
@@ -270,7 +276,15 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Value:
-    """The inverse of stft by least squares: summed frames over the squares of their windows."""
+    """The inverse of stft by least squares: summed frames over the squares of their windows.
+
+    Example:
+        >>> x = torch.sin(torch.arange(32.0))
+        >>> window = torch.hann_window(8)
+        >>> frames = torch.stft(x, 8, window=window, return_complex=True)
+        >>> torch.allclose(torch.istft(frames, 8, window=window, length=32), x, atol=1e-5)
+        True
+    """
     setting = _Setting("istft", input, n_fft, hop_length, win_length, window)
     setting.say_no_window("which is right only if stft had the same")
     _check_spectrum(setting, input, onesided, return_complex)

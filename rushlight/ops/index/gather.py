@@ -129,7 +129,14 @@ def _lifted(x: Value) -> Value:
 
 @composite("gather", out="exact", pure=True)
 def gather(input: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
-    """out[i][j] = input[index[i][j]][j] for dim 0, and so on."""
+    """out[i][j] = input[index[i][j]][j] for dim 0, and so on.
+
+    Example:
+        >>> x = torch.tensor([[1, 2], [3, 4]])
+        >>> torch.gather(x, 1, torch.tensor([[0, 0], [1, 0]]))
+        tensor([[1, 1],
+                [4, 3]])
+    """
     dim = wrap_dim(dim, len(input._spec.shape), "gather")
     index = check_index("gather", index)
     if not input._spec.shape or not index._spec.shape:  # a 0-dim operand counts as one of 1 element
@@ -203,7 +210,13 @@ _scatter_add = KernelOp(
 
 @composite("scatter_add", inplace="scatter", out="exact", pure=True)
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
-    """input with src added at the positions of index along a dimension, in order."""
+    """input with src added at the positions of index along a dimension, in order.
+
+    Example:
+        >>> index = torch.tensor([0, 1, 0])
+        >>> torch.scatter_add(torch.zeros(2), 0, index, torch.tensor([1.0, 2.0, 3.0]))
+        tensor([4., 2.])
+    """
     dim = wrap_dim(dim, len(input._spec.shape), "scatter_add")
     check_index("scatter_add", index)
     if not (input._spec.shape and index._spec.shape and src._spec.shape):
@@ -355,7 +368,14 @@ def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
 
 @composite("index_select", out="exact", pure=True)
 def index_select(input: Value, dim: int, index: Value) -> Value:
-    """The slices of a dimension at a 1-d index."""
+    """The slices of a dimension at a 1-d index.
+
+    Example:
+        >>> x = torch.arange(6).reshape(2, 3)
+        >>> torch.index_select(x, 1, torch.tensor([2, 0]))
+        tensor([[2, 0],
+                [5, 3]])
+    """
     dim = wrap_dim(dim, len(input._spec.shape), "index_select")
     check_index("index_select", index)
     if len(index._spec.shape) > 1:

@@ -67,7 +67,14 @@ def scatter(
     value: Any = None,
     reduce: str | None = None,
 ) -> Value:
-    """The input with src, a tensor or a number, at the places that index names along a dimension."""
+    """The input with src, a tensor or a number, at the places that index names along a dimension.
+
+    Example:
+        >>> index = torch.tensor([[0, 2], [1, 0]])
+        >>> torch.scatter(torch.zeros(2, 3), 1, index, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor([[1., 0., 2.],
+                [4., 3., 0.]])
+    """
     src = value if src is None else src
     if isinstance(src, Number) and hasattr(src, "item"):
         src = src.item()  # a NumPy number
@@ -134,7 +141,14 @@ def _reduced(
 def scatter_reduce(
     input: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """The input reduced with src where index puts it: sum, prod, mean, amax or amin; equal ones share a gradient."""
+    """The input reduced with src where index puts it: sum, prod, mean, amax or amin; equal ones share a gradient.
+
+    Example:
+        >>> index = torch.tensor([0, 1, 0])
+        >>> src = torch.tensor([1.0, 2.0, 3.0])
+        >>> torch.scatter_reduce(torch.zeros(2), 0, index, src, 'amax')
+        tensor([3., 2.])
+    """
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         raise ShapeError(f"scatter_reduce: reduce is sum, prod, mean, amax or amin, got {reduce!r}")
     dim = wrap_dim(dim, len(input._spec.shape), "scatter_reduce")
@@ -178,7 +192,12 @@ def _slices(
 
 @composite("index_add", inplace="scatter", out="exact", pure=True)
 def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: float = 1) -> Value:
-    """The input with slices of source, times alpha, added to those that index names."""
+    """The input with slices of source, times alpha, added to those that index names.
+
+    Example:
+        >>> torch.index_add(torch.zeros(3), 0, torch.tensor([2, 2]), torch.tensor([1.0, 5.0]))
+        tensor([0., 0., 6.])
+    """
     dim, _, given = _slices("index_add", input, dim, index, source)
     assert given is not None
     given = given if alpha == 1 else e.mul(given, alpha)
@@ -188,7 +207,12 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: flo
 
 @composite("index_copy", inplace="scatter", out="exact", pure=True)
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
-    """The input with the slices that index names replaced by those of source."""
+    """The input with the slices that index names replaced by those of source.
+
+    Example:
+        >>> torch.index_copy(torch.zeros(3), 0, torch.tensor([2, 0]), torch.tensor([1.0, 5.0]))
+        tensor([5., 0., 1.])
+    """
     dim, at, given = _slices("index_copy", input, dim, index, source)
     assert given is not None
     x = lifted(input)
@@ -213,7 +237,13 @@ def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
 
 @composite("index_fill", inplace="scatter", pure=True)
 def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
-    """The input with the slices that index names filled with a number or a 0-dim tensor."""
+    """The input with the slices that index names filled with a number or a 0-dim tensor.
+
+    Example:
+        >>> torch.index_fill(torch.zeros(2, 3), 1, torch.tensor([0, 2]), 7.0)
+        tensor([[7., 0., 7.],
+                [7., 0., 7.]])
+    """
     if isinstance(value, Value) and value._spec.shape:
         raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value._spec!r}")
     if isinstance(value, complex) and input._spec.dtype.kind != "c":
@@ -235,7 +265,13 @@ def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
 def index_reduce(
     input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """The input with slices of source reduced into those that index names: prod, mean, amax or amin."""
+    """The input with slices of source reduced into those that index names: prod, mean, amax or amin.
+
+    Example:
+        >>> index = torch.tensor([0, 0])
+        >>> torch.index_reduce(torch.ones(2), 0, index, torch.tensor([3.0, 4.0]), 'prod')
+        tensor([12.,  1.])
+    """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise ShapeError(f"index_reduce: reduce is prod, mean, amax or amin, got {reduce!r}")
     dim, at, given = _slices("index_reduce", input, dim, index, source)
@@ -251,7 +287,12 @@ def index_reduce(
 
 @composite("take", out="exact", pure=True)
 def take(input: Value, index: Value) -> Value:
-    """The elements at places counted in rows; negative ones count from the end."""
+    """The elements at places counted in rows; negative ones count from the end.
+
+    Example:
+        >>> torch.take(torch.tensor([[4, 3], [5, 2]]), torch.tensor([0, 3]))
+        tensor([4, 2])
+    """
     gather.check_index("take", index)
     flat = ravel(input)
     at = gather.from_end(views.reshape(index, (index._spec.numel,)), flat._spec.numel)
@@ -260,7 +301,13 @@ def take(input: Value, index: Value) -> Value:
 
 @composite("put", inplace="scatter", pure=True)
 def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """The input with source at places counted in rows, or added there."""
+    """The input with source at places counted in rows, or added there.
+
+    Example:
+        >>> torch.put(torch.zeros(2, 2), torch.tensor([1, 2]), torch.tensor([5.0, 6.0]))
+        tensor([[0., 5.],
+                [6., 0.]])
+    """
     gather.check_index("put", index)
     if source._spec.dtype is not input._spec.dtype:
         raise DTypeError(
@@ -284,7 +331,13 @@ def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> 
 
 @composite("take_along_dim", out="exact", pure=True)
 def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
-    """`gather` with an index that broadcasts against the input in the other dimensions."""
+    """`gather` with an index that broadcasts against the input in the other dimensions.
+
+    Example:
+        >>> x = torch.tensor([[3, 1, 2]])
+        >>> torch.take_along_dim(x, torch.argsort(x, 1), 1)
+        tensor([[1, 2, 3]])
+    """
     gather.check_index("take_along_dim", indices)
     if dim is None:
         return gather.gather(ravel(input), 0, gather.from_end(ravel(indices), input._spec.numel))
@@ -318,7 +371,13 @@ def check_mask(op: str, mask: Value) -> Value:
 
 @composite("masked_select", out="exact")
 def masked_select(input: Value, mask: Value) -> Value:
-    """The elements where the mask is true, as a vector; their number is read off the device."""
+    """The elements where the mask is true, as a vector; their number is read off the device.
+
+    Example:
+        >>> x = torch.tensor([1, -2, 3])
+        >>> torch.masked_select(x, x > 0)
+        tensor([1, 3])
+    """
     check_mask("masked_select", mask)
     shape = broadcast_shapes(
         [input._spec.shape, mask._spec.shape], "masked_select", [input._spec, mask._spec]
@@ -329,7 +388,13 @@ def masked_select(input: Value, mask: Value) -> Value:
 
 @composite("masked_scatter", inplace="result")
 def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
-    """The input with the first elements of source, in order, where the mask is true."""
+    """The input with the first elements of source, in order, where the mask is true.
+
+    Example:
+        >>> mask = torch.tensor([True, False, True])
+        >>> torch.masked_scatter(torch.zeros(3), mask, torch.tensor([5.0, 6.0]))
+        tensor([5., 0., 6.])
+    """
     check_mask("masked_scatter", mask)
     if source._spec.dtype is not input._spec.dtype:
         raise DTypeError(
@@ -370,7 +435,13 @@ def nonzero_each(x: Value) -> list[Value]:
 
 @composite("nonzero", out="exact")
 def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
-    """Where elements are not zero: a row of coordinates each, or an index vector per dimension."""
+    """Where elements are not zero: a row of coordinates each, or an index vector per dimension.
+
+    Example:
+        >>> torch.nonzero(torch.tensor([[0, 1], [2, 0]]))
+        tensor([[0, 1],
+                [1, 0]])
+    """
     if as_tuple:
         return tuple(nonzero_each(lifted(input)))
     if not input._spec.shape:
@@ -381,7 +452,13 @@ def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
 
 @composite("argwhere")
 def argwhere(input: Value) -> Value:
-    """Where elements are not zero: a row of coordinates each."""
+    """Where elements are not zero: a row of coordinates each.
+
+    Example:
+        >>> torch.argwhere(torch.tensor([0, 3, 4]))
+        tensor([[1],
+                [2]])
+    """
     return nonzero(input)
 
 
@@ -414,7 +491,12 @@ def isin(
     assume_unique: bool = False,
     invert: bool = False,
 ) -> Value:
-    """Whether each element is among the others: each is compared with each, or, where that is much, looked up in order."""
+    """Whether each element is among the others: each is compared with each, or, where that is much, looked up in order.
+
+    Example:
+        >>> torch.isin(torch.tensor([1, 2, 3]), torch.tensor([3, 1]))
+        tensor([ True, False,  True])
+    """
     known = elements if isinstance(elements, Value) else test_elements
     if not isinstance(known, Value):
         raise DTypeError("isin: at least one of elements and test_elements must be a tensor")

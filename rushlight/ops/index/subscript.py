@@ -494,7 +494,14 @@ def _number(x: Value, value: Any) -> Value:
 def index_put(
     input: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """The input with values at the places that index tensors name (None: all of a dimension), or added there."""
+    """The input with values at the places that index tensors name (None: all of a dimension), or added there.
+
+    Example:
+        >>> places = (torch.tensor([0, 1]), torch.tensor([2, 0]))
+        >>> torch.index_put(torch.zeros(2, 3), places, torch.tensor([1.0, 2.0]))
+        tensor([[0., 0., 1.],
+                [2., 0., 0.]])
+    """
     if values._spec.dtype is not input._spec.dtype:
         raise DTypeError(
             f"index_put: values {values._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"

@@ -13,7 +13,12 @@ from rushlight.tape.record.value import Value
 
 @composite("unravel_index", method=False)
 def unravel_index(indices: Value, shape: int | Sequence[int]) -> tuple[Value, ...]:
-    """For each index into the flat elements of a shape, the index along each of its dimensions."""
+    """For each index into the flat elements of a shape, the index along each of its dimensions.
+
+    Example:
+        >>> torch.unravel_index(torch.tensor([5]), (2, 3))
+        (tensor([1]), tensor([2]))
+    """
     if indices._spec.dtype not in INTEGER:
         raise TypeError(
             f"unravel_index: indices must be integers, got {indices._spec!r}; cast with .long()"

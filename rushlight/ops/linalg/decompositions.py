@@ -226,7 +226,13 @@ class QR(NamedTuple):
 
 @composite("linalg_qr", method=False, top=False, out="exact", pure=True)
 def linalg_qr(A: Value, mode: str = "reduced") -> QR:
-    """Q with orthonormal columns and R, an upper triangle, of A = Q R."""
+    """Q with orthonormal columns and R, an upper triangle, of A = Q R.
+
+    Example:
+        >>> q, r = torch.linalg.qr(torch.ones(3, 2))
+        >>> q.shape, r.shape
+        (rushlight.Size([3, 2]), rushlight.Size([2, 2]))
+    """
     check_matrices("linalg.qr", A)
     if mode not in ("reduced", "complete", "r"):
         raise RushlightError(f"linalg.qr: mode is 'reduced', 'complete' or 'r', got {mode!r}")
@@ -454,7 +460,13 @@ class SVD(NamedTuple):
 
 @composite("linalg_svd", method=False, top=False, out="exact")
 def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> LinalgSVD:
-    """U, S and V^H of A = U S V^H, the singular values S descending; `driver` is for CUDA libraries."""
+    """U, S and V^H of A = U S V^H, the singular values S descending; `driver` is for CUDA libraries.
+
+    Example:
+        >>> u, s, vh = torch.linalg.svd(torch.ones(3, 2), full_matrices=False)
+        >>> u.shape, s.shape, vh.shape
+        (rushlight.Size([3, 2]), rushlight.Size([2]), rushlight.Size([2, 2]))
+    """
     check_matrices("linalg.svd", A)
     batch = A._spec.shape[:-2]
     return LinalgSVD(

@@ -74,6 +74,10 @@ def cdist(
     Euclidean distances between many rows come from a matrix product, as with `compute_mode` in
     PyTorch: no differences are stored, and distances much smaller than the rows lose digits.
     "donot_use_mm_for_euclid_dist" computes the differences themselves.
+
+    Example:
+        >>> torch.cdist(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]]))
+        tensor([[5.]])
     """
     if compute_mode not in _MODES:
         raise ValueError(
@@ -106,7 +110,13 @@ def cdist(
 
 @composite("renorm", inplace="result", out="exact")
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
-    """Each slice along `dim` whose p-norm is above maxnorm scaled down to it."""
+    """Each slice along `dim` whose p-norm is above maxnorm scaled down to it.
+
+    Example:
+        >>> torch.renorm(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1)
+        tensor([[0.6000, 0.8000],
+                [0.3000, 0.4000]])
+    """
     rank = len(input._spec.shape)
     if rank < 2:
         raise RushlightError(f"renorm: at least 2 dimensions are needed, got {input._spec!r}")

@@ -85,6 +85,10 @@ def eigh(A: Value, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors of symmetric or Hermitian matrices.
 
     One triangle is read.
+
+    Example:
+        >>> torch.linalg.eigh(torch.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+        tensor([1., 2.])
     """
     triangle = _triangle("linalg.eigh", A, UPLO)
     return Eigh(

@@ -231,6 +231,13 @@ def einsum(*args: Any) -> Value:
     """Sums of products named by subscripts: einsum("ij,jk->ik", a, b), or by sublists.
 
     The latter is einsum(a, [0, 1], b, [1, 2], [0, 2]).
+
+    Example:
+        >>> a, b = torch.ones(2, 3), torch.ones(3, 4)
+        >>> torch.einsum('ij,jk->ik', a, b).shape
+        rushlight.Size([2, 4])
+        >>> torch.einsum('ij->j', a)
+        tensor([2., 2., 2.])
     """
     if not args:
         raise ValueError("einsum: an equation and at least one operand are needed")

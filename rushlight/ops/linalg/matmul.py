@@ -172,7 +172,14 @@ def autocast(*values: Value) -> list[Value]:
 
 @composite("matmul", out="exact", pure=True)
 def matmul(input: Value, other: Value) -> Value:
-    """Matrix product: vectors count as rows or columns, batch dimensions broadcast."""
+    """Matrix product: vectors count as rows or columns, batch dimensions broadcast.
+
+    Example:
+        >>> torch.matmul(torch.ones(5, 2, 3), torch.ones(3, 4)).shape
+        rushlight.Size([5, 2, 4])
+        >>> torch.matmul(torch.tensor([1, 2]), torch.tensor([3, 4]))
+        tensor(11)
+    """
     if not isinstance(other, Value):
         raise DTypeError(f"matmul: the second operand must be a tensor, got {type(other).__name__}")
     input, other = autocast(input, other)

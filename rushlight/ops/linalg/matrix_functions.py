@@ -160,6 +160,12 @@ def lstsq(A: Value, B: Value, rcond: float | None = None, *, driver: str | None 
     """X with the least |A X - B|, and of those the least |X|.
 
     Residuals where A has full column rank.
+
+    Example:
+        >>> A = torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+        >>> torch.linalg.lstsq(A, torch.tensor([[1.0], [3.0], [5.0]])).solution.round(decimals=3)
+        tensor([[1.],
+                [2.]])
     """
     name = "linalg.lstsq"
     driver = "gelsy" if driver is None else driver
@@ -318,6 +324,10 @@ def norm(
     """The p-norm of the elements over dimensions.
 
     "fro" and None mean 2, "nuc" the sum of singular values.
+
+    Example:
+        >>> torch.norm(torch.tensor([3.0, 4.0]))
+        tensor(5.)
     """
     if p == "nuc":
         dims = dim if dim is not None else tuple(range(len(input._spec.shape)))

@@ -90,7 +90,13 @@ def _outer(input: Value, vec2: Value) -> Value:
 
 @composite("outer", out="cast", pure=True)
 def outer(input: Value, vec2: Value) -> Value:
-    """Each element of a vector times each of another."""
+    """Each element of a vector times each of another.
+
+    Example:
+        >>> torch.outer(torch.tensor([1, 2]), torch.tensor([3, 4]))
+        tensor([[3, 4],
+                [6, 8]])
+    """
     _check_ranks("outer", ("input", input, 1), ("vec2", vec2, 1))
     return _outer(input, vec2)
 
@@ -130,7 +136,13 @@ def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> V
 def addmm(
     input: Value, mat1: Value, mat2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
-    """beta * input + alpha * (mat1 @ mat2)."""
+    """beta * input + alpha * (mat1 @ mat2).
+
+    Example:
+        >>> torch.addmm(torch.ones(2), torch.eye(2), torch.eye(2), beta=2.0)
+        tensor([[3., 2.],
+                [2., 3.]])
+    """
     if older:
         tensors, factors = rearranged("addmm", (input, mat1, mat2, *older), 3, _FACTORS)
         return addmm(*tensors, **factors)
@@ -182,7 +194,12 @@ def addr(
 def baddbmm(
     input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
-    """beta * input + alpha * bmm(batch1, batch2)."""
+    """beta * input + alpha * bmm(batch1, batch2).
+
+    Example:
+        >>> torch.baddbmm(torch.zeros(1), torch.ones(2, 1, 3), torch.ones(2, 3, 1)).shape
+        rushlight.Size([2, 1, 1])
+    """
     if older:
         tensors, factors = rearranged("baddbmm", (input, batch1, batch2, *older), 3, _FACTORS)
         return baddbmm(*tensors, **factors)
@@ -231,7 +248,12 @@ def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
 
 @composite("tensordot", method=False, out="exact", pure=True)
 def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
-    """Sums of products over the last dims of a and the first of b, or over pairs of dimensions."""
+    """Sums of products over the last dims of a and the first of b, or over pairs of dimensions.
+
+    Example:
+        >>> torch.tensordot(torch.ones(2, 3, 4), torch.ones(3, 4, 5), dims=2).shape
+        rushlight.Size([2, 5])
+    """
     _check_same("tensordot", a, b)
     first, second = _dims_pair(a, b, dims)
     for i, j in zip(first, second, strict=True):
@@ -261,7 +283,13 @@ def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
 
 @composite("kron", out="cast", pure=True)
 def kron(input: Value, other: Value) -> Value:
-    """Kronecker product: a block of `other` for each element of `input`."""
+    """Kronecker product: a block of `other` for each element of `input`.
+
+    Example:
+        >>> torch.kron(torch.eye(2), torch.tensor([[1.0, 2.0]]))
+        tensor([[1., 2., 0., 0.],
+                [0., 0., 1., 2.]])
+    """
     rank = max(len(input._spec.shape), len(other._spec.shape))
     left, right = ((1,) * (rank - len(v._spec.shape)) + v._spec.shape for v in (input, other))
     a = views.reshape(input, tuple(n for size in left for n in (size, 1)))
@@ -280,7 +308,12 @@ _cross_element = elementwise(
 
 @composite("cross", out="exact", pure=True)
 def cross(input: Value, other: Value, dim: int | None = None) -> Value:
-    """Cross product of 3-vectors along a dimension; by default the first of size 3."""
+    """Cross product of 3-vectors along a dimension; by default the first of size 3.
+
+    Example:
+        >>> torch.cross(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 1.0, 0.0]), dim=0)
+        tensor([0., 0., 1.])
+    """
     shape = broadcast_shapes(
         [input._spec.shape, other._spec.shape], "cross", [input._spec, other._spec]
     )

@@ -112,7 +112,12 @@ def _solved(a: Value, b: Value, left: bool, label: str) -> tuple[Value, Value]:
 
 @composite("linalg_solve", method=False, top=False, out="exact", pure=True)
 def solve(A: Value, B: Value, *, left: bool = True) -> Value:
-    """X of A X = B, or of X A = B."""
+    """X of A X = B, or of X A = B.
+
+    Example:
+        >>> torch.linalg.solve(torch.tensor([[2.0, 0.0], [0.0, 4.0]]), torch.tensor([2.0, 2.0]))
+        tensor([1.0000, 0.5000])
+    """
     return _solved(A, B, left, "linalg.solve")[0]
 
 

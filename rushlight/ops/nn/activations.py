@@ -466,6 +466,10 @@ def gumbel_softmax(
     """Samples of categories: softmax of logits with Gumbel noise over tau.
 
     With `hard`, the samples are one-hot, with the gradient of the soft ones.
+
+    Example:
+        >>> F.gumbel_softmax(torch.zeros(2, 3), hard=True).sum(dim=-1)
+        tensor([1., 1.])
     """
     drawn = rand(
         logits._spec.shape, dtype=logits._spec.dtype, device=logits._spec.device.device.name

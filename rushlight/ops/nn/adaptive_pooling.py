@@ -134,7 +134,12 @@ def adaptive_avg_pool1d(input: Value, output_size: Wanted) -> Value:
 
 @composite("adaptive_avg_pool2d", method=False, top=False, pure=True)
 def adaptive_avg_pool2d(input: Value, output_size: Wanted) -> Value:
-    """Means of windows of height and width; the number of windows is given."""
+    """Means of windows of height and width; the number of windows is given.
+
+    Example:
+        >>> F.adaptive_avg_pool2d(torch.ones(1, 3, 5, 7), (2, 2)).shape
+        rushlight.Size([1, 3, 2, 2])
+    """
     return _adaptive_avg("adaptive_avg_pool2d", input, output_size)
 
 

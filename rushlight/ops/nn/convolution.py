@@ -201,7 +201,12 @@ def conv2d(
     dilation: Given = 1,
     groups: int = 1,
 ) -> Value:
-    """Cross-correlation of (batch, channels, h, w) with (out, channels / groups, kh, kw)."""
+    """Cross-correlation of (batch, channels, h, w) with (out, channels / groups, kh, kw).
+
+    Example:
+        >>> F.conv2d(torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3), padding=1).shape
+        rushlight.Size([1, 4, 8, 8])
+    """
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -342,7 +347,12 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: Given = 1,
 ) -> Value:
-    """The transpose of conv2d, with a weight of (channels, out / groups, kh, kw)."""
+    """The transpose of conv2d, with a weight of (channels, out / groups, kh, kw).
+
+    Example:
+        >>> F.conv_transpose2d(torch.ones(1, 4, 3, 3), torch.ones(4, 2, 2, 2), stride=2).shape
+        rushlight.Size([1, 2, 6, 6])
+    """
     return _convolve_back(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 

@@ -180,7 +180,15 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Value:
-    """Negative log likelihood of the target classes under softmax(input) along dimension 1."""
+    """Negative log likelihood of the target classes under softmax(input) along dimension 1.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+        >>> F.cross_entropy(logits, torch.tensor([0, 1]))
+        tensor(0.4100)
+        >>> F.cross_entropy(logits, torch.tensor([0, 1]), reduction='none')
+        tensor([0.1269, 0.6931])
+    """
     reduction = chosen(size_average, reduce, reduction)
     if not 0 <= label_smoothing <= 1:
         raise RushlightError(
@@ -261,7 +269,12 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Value:
-    """Negative log likelihood of the target classes, given log probabilities along dimension 1."""
+    """Negative log likelihood of the target classes, given log probabilities along dimension 1.
+
+    Example:
+        >>> F.nll_loss(torch.log(torch.tensor([[0.5, 0.5]])), torch.tensor([1]))
+        tensor(0.6931)
+    """
     reduction = chosen(size_average, reduce, reduction)
     target = e.cast(target, int64) if target._spec.dtype is uint8 else target
     _check("nll_loss", input, target, weight)

@@ -251,7 +251,13 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Value:
-    """-log of the probability of all alignments of the targets, with blanks and repeats."""
+    """-log of the probability of all alignments of the targets, with blanks and repeats.
+
+    Example:
+        >>> log_probs = F.log_softmax(torch.zeros(4, 1, 3), dim=-1)  # time, batch, classes
+        >>> F.ctc_loss(log_probs, torch.tensor([[1, 2]]), [4], [2], reduction='sum')
+        tensor(1.6864)
+    """
     single = len(log_probs._spec.shape) == 2
     x = views.unsqueeze(log_probs, 1) if single else log_probs
     _checked(x, targets, blank)

@@ -103,7 +103,13 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    """Rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient."""
+    """Rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
+
+    Example:
+        >>> F.embedding(torch.tensor([2, 0]), torch.tensor([[0.0], [1.0], [2.0]]))
+        tensor([[2.],
+                [0.]])
+    """
     padding = _check("embedding", input, weight, padding_idx)
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)

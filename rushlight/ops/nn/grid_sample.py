@@ -190,7 +190,15 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Value:
-    """The image at points with coordinates from -1 to 1, the last dimension's first."""
+    """The image at points with coordinates from -1 to 1, the last dimension's first.
+
+    Example:
+        >>> theta = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+        >>> grid = F.affine_grid(theta, (1, 1, 2, 2), align_corners=False)
+        >>> F.grid_sample(torch.ones(1, 1, 2, 2), grid, align_corners=False)
+        tensor([[[[1., 1.],
+                  [1., 1.]]]])
+    """
     _check(input, grid, mode, padding_mode)
     if input._spec.dtype.itemsize == 2:  # positions and weights of halves would be too coarse
         wide = grid_sample(

@@ -189,6 +189,10 @@ def interpolate(
     """(batch, channel, ...) in another size.
 
     Modes are nearest, nearest-exact, linear, bilinear, trilinear, bicubic and area.
+
+    Example:
+        >>> F.interpolate(torch.tensor([[[1.0, 2.0]]]), scale_factor=2, mode='nearest')
+        tensor([[[1., 1., 2., 2.]]])
     """
     rank = len(input._spec.shape) - 2
     if (

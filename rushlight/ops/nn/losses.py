@@ -210,6 +210,10 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy of sigmoid(input), computed from the logits.
 
     pos_weight scales the positive targets.
+
+    Example:
+        >>> F.binary_cross_entropy_with_logits(torch.zeros(2), torch.tensor([0.0, 1.0]))
+        tensor(0.6931)
     """
     op = "binary_cross_entropy_with_logits"
     _same_shapes(op, input, target)
@@ -251,6 +255,11 @@ def kl_div(
     """target * (log(target) - input).
 
     The input is in logarithms; with `log_target` so is the target.
+
+    Example:
+        >>> p = torch.tensor([0.5, 0.5])
+        >>> F.kl_div(torch.log(torch.tensor([0.25, 0.75])), p, reduction='sum')
+        tensor(0.1438)
     """
     loss = (_log_divergence if log_target else _divergence)(input, target)
     if reduction == "batchmean" and size_average is None and reduce is None:

@@ -92,7 +92,12 @@ _MODES: dict[str, Callable[[Value, int, int, int], Runs]] = {
 def pad(
     input: Value, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Value:
-    """Padding of the last dimensions: (before, after) of the last, of the one before it, ..."""
+    """Padding of the last dimensions: (before, after) of the last, of the one before it, ...
+
+    Example:
+        >>> F.pad(torch.ones(1, 2), (1, 0), value=5)
+        tensor([[5., 1., 1.]])
+    """
     if mode == "constant":
         return constant_pad_nd(input, pad, 0 if value is None else value)
     if mode not in _MODES:

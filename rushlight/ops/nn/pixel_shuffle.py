@@ -27,7 +27,12 @@ def _at_least(op: str, x: Value, rank: int) -> None:
 
 @composite("pixel_shuffle", method=False, pure=True)
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
-    """(..., c * r * r, h, w) as (..., c, h * r, w * r)."""
+    """(..., c * r * r, h, w) as (..., c, h * r, w * r).
+
+    Example:
+        >>> F.pixel_shuffle(torch.ones(1, 4, 2, 2), 2).shape
+        rushlight.Size([1, 1, 4, 4])
+    """
     _at_least("pixel_shuffle", input, 3)
     *lead, channels, h, w = input._spec.shape
     r = upscale_factor
@@ -79,7 +84,12 @@ def channel_shuffle(input: Value, groups: int) -> Value:
 def im2col(
     input: Value, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
 ) -> Value:
-    """The windows of an image as columns: (batch, channel * kh * kw, windows)."""
+    """The windows of an image as columns: (batch, channel * kh * kw, windows).
+
+    Example:
+        >>> F.unfold(torch.arange(9.0).reshape(1, 1, 3, 3), kernel_size=2).shape
+        rushlight.Size([1, 4, 4])
+    """
     if len(input._spec.shape) == 3:
         return views.squeeze(
             im2col(views.unsqueeze(input, 0), kernel_size, dilation, padding, stride), 0
@@ -112,7 +122,15 @@ def fold(
     padding: Given = 0,
     stride: Given = 1,
 ) -> Value:
-    """Columns added at their positions in an image: the transpose of unfold."""
+    """Columns added at their positions in an image: the transpose of unfold.
+
+    Example:
+        >>> columns = torch.ones(1, 4, 4)
+        >>> F.fold(columns, output_size=(3, 3), kernel_size=2)
+        tensor([[[[1., 2., 1.],
+                  [2., 4., 2.],
+                  [1., 2., 1.]]]])
+    """
     if len(input._spec.shape) == 2:
         one = views.unsqueeze(input, 0)
         return views.squeeze(fold(one, output_size, kernel_size, dilation, padding, stride), 0)

@@ -221,6 +221,11 @@ def max_pool2d(
     """The largest element of each window of height and width.
 
     The first of equals gets the gradient.
+
+    Example:
+        >>> F.max_pool2d(torch.arange(16.0).reshape(1, 4, 4), 2)
+        tensor([[[ 5.,  7.],
+                 [13., 15.]]])
     """
     return _max_pool(
         "max_pool2d", input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
@@ -298,7 +303,12 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Value:
-    """The mean of each window of a length."""
+    """The mean of each window of a length.
+
+    Example:
+        >>> F.avg_pool1d(torch.tensor([[1.0, 3.0, 5.0, 7.0]]), 2)
+        tensor([[2., 6.]])
+    """
     return _avg_pool(
         "avg_pool1d", input, kernel_size, stride, padding, ceil_mode, count_include_pad, None
     )

@@ -65,7 +65,12 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
 
 @composite("softmax", out="exact", pure=True)
 def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
-    """exp(input) / sum(exp(input)) along a dimension."""
+    """exp(input) / sum(exp(input)) along a dimension.
+
+    Example:
+        >>> torch.softmax(torch.zeros(2), dim=0)
+        tensor([0.5000, 0.5000])
+    """
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
@@ -270,7 +275,12 @@ def layer_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
 ) -> Value:
-    """Normalise the last dimensions to mean 0 and variance 1, then scale and shift."""
+    """Normalise the last dimensions to mean 0 and variance 1, then scale and shift.
+
+    Example:
+        >>> F.layer_norm(torch.tensor([[1.0, 3.0]]), (2,))
+        tensor([[-1.0000,  1.0000]])
+    """
     inner = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     shape = input._spec.shape
     if not inner or shape[len(shape) - len(inner) :] != inner:

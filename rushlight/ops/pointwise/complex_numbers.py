@@ -52,7 +52,12 @@ def complex(real: Value, imag: Value) -> Value:
 
 @composite("polar", method=False, out="exact")
 def polar(abs: Value, angle: Value) -> Value:
-    """Complex numbers with these sizes and angles."""
+    """Complex numbers with these sizes and angles.
+
+    Example:
+        >>> torch.polar(torch.tensor([2.0]), torch.tensor([0.0]))
+        tensor([2.+0.j])
+    """
     _pairs("polar", abs, angle)
     return _polar(abs, angle)
 

@@ -148,7 +148,12 @@ _LARGEST_BFLOAT16 = (2 - 2.0**-7) * 2.0**127
 def nan_to_num(
     input: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
-    """x with NaN replaced by `nan` (0), infinities by `posinf` and `neginf` (the largest and smallest numbers)."""
+    """x with NaN replaced by `nan` (0), infinities by `posinf` and `neginf` (the largest and smallest numbers).
+
+    Example:
+        >>> torch.nan_to_num(torch.tensor([torch.nan, torch.inf]), posinf=1.0)
+        tensor([0., 1.])
+    """
     if input._spec.dtype.kind == "c":
         return complex_parts.joined(nan_to_num(complex_parts.split(input), nan, posinf, neginf))
     if input._spec.dtype.kind != "f":
@@ -300,7 +305,12 @@ _lerp = elementwise(
 
 @composite("lerp", inplace="result", out="cast")
 def lerp(input: Value, end: Value, weight: Any) -> Value:
-    """input + weight * (end - input)."""
+    """input + weight * (end - input).
+
+    Example:
+        >>> torch.lerp(torch.tensor([0.0, 10.0]), torch.tensor([1.0, 20.0]), 0.5)
+        tensor([ 0.5000, 15.0000])
+    """
     same_types("lerp", input, end, weight)
     return _lerp(input, end, weight)
 
@@ -325,7 +335,13 @@ _addcdiv = elementwise(
 
 @composite("addcmul", inplace="result", out="cast")
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
-    """input + value * tensor1 * tensor2."""
+    """input + value * tensor1 * tensor2.
+
+    Example:
+        >>> a, b = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+        >>> torch.addcmul(torch.ones(2), a, b, value=10)
+        tensor([31., 81.])
+    """
     if older:
         tensors, factors = rearranged("addcmul", (input, tensor1, tensor2, *older), 3, ("value",))
         return addcmul(*tensors, **factors)

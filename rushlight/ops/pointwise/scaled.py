@@ -133,7 +133,12 @@ def sub(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) 
 
 @composite("div", inplace="quotient", out="cast", operator="truediv")
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Value:
-    """input / other, rounded towards zero ("trunc") or down ("floor") if asked."""
+    """input / other, rounded towards zero ("trunc") or down ("floor") if asked.
+
+    Example:
+        >>> torch.div(torch.tensor([-7, 7]), 2, rounding_mode='floor')
+        tensor([-4,  3])
+    """
     result = (
         e.div(input, other)
         if rounding_mode is None
@@ -164,7 +169,13 @@ second_name("true_divide", div)
 
 @composite("where", method=False, out="exact")
 def where(condition: Value, input: Any = None, other: Any = None) -> Value:
-    """input where the condition holds, else other; with the condition alone, an index vector per dimension of it."""
+    """input where the condition holds, else other; with the condition alone, an index vector per dimension of it.
+
+    Example:
+        >>> x = torch.tensor([1.0, -2.0])
+        >>> torch.where(x > 0, x, 0.1 * x)
+        tensor([ 1.0000, -0.2000])
+    """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
     if isinstance(condition, Value) and condition._spec.dtype is uint8:  # as PyTorch still takes it
@@ -213,7 +224,13 @@ def round(input: Value, *, decimals: int = 0) -> Value:
 
 @composite("masked_fill", inplace="result", pure=True)
 def masked_fill(input: Value, mask: Value, value: Any) -> Value:
-    """input with `value` where the mask is true; the type of input stays."""
+    """input with `value` where the mask is true; the type of input stays.
+
+    Example:
+        >>> x = torch.tensor([1.0, -2.0, 3.0])
+        >>> torch.masked_fill(x, x < 0, 0.0)
+        tensor([1., 0., 3.])
+    """
     if mask._spec.dtype is not bool_:
         raise DTypeError(
             f"masked_fill: the mask must be bool, got {mask._spec!r}; cast with .bool()"
@@ -298,7 +315,12 @@ def _is_bool(v: Any) -> bool:
 
 @composite("clamp", inplace="result", inplace_top=True, out="bounds", pure=True)
 def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
-    """input no smaller than min and no larger than max; the gradient passes at the bounds."""
+    """input no smaller than min and no larger than max; the gradient passes at the bounds.
+
+    Example:
+        >>> torch.clamp(torch.tensor([-1.0, 0.5, 2.0]), 0, 1)
+        tensor([0.0000, 0.5000, 1.0000])
+    """
     if min is None and max is None:
         raise RushlightError("clamp: at least one of min and max must be given")
     for bound in (min, max):
@@ -340,13 +362,26 @@ def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
 
 @composite("tril", inplace="result", out="exact", pure=True)
 def tril(input: Value, diagonal: int = 0) -> Value:
-    """The lower triangle, zeros above the diagonal."""
+    """The lower triangle, zeros above the diagonal.
+
+    Example:
+        >>> torch.tril(torch.ones(3, 3), diagonal=-1)
+        tensor([[0., 0., 0.],
+                [1., 0., 0.],
+                [1., 1., 0.]])
+    """
     return _triangle(input, diagonal, lower=True)
 
 
 @composite("triu", inplace="result", out="exact", pure=True)
 def triu(input: Value, diagonal: int = 0) -> Value:
-    """The upper triangle, zeros below the diagonal."""
+    """The upper triangle, zeros below the diagonal.
+
+    Example:
+        >>> torch.triu(torch.ones(2, 2))
+        tensor([[1., 1.],
+                [0., 1.]])
+    """
     return _triangle(input, diagonal, lower=False)
 
 
@@ -401,7 +436,13 @@ def reduced(loss: Value, reduction: str, op: str) -> Value:
 
 @composite("one_hot", method=False, top=False)
 def one_hot(tensor: Value, num_classes: int = -1) -> Value:
-    """1 at the index, 0 elsewhere, along a new last dimension; without num_classes the largest index is read back."""
+    """1 at the index, 0 elsewhere, along a new last dimension; without num_classes the largest index is read back.
+
+    Example:
+        >>> F.one_hot(torch.tensor([0, 2]), num_classes=3)
+        tensor([[1, 0, 0],
+                [0, 0, 1]])
+    """
     if tensor._spec.dtype is not int64:
         raise DTypeError(
             f"one_hot: the indices must be int64, got {tensor._spec!r}; cast with .long()"

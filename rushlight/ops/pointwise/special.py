@@ -245,7 +245,12 @@ _power_of_two = elementwise(
 
 @composite("frexp", out="exact")
 def frexp(input: Value) -> Any:
-    """(mantissa, exponent) with input = mantissa * 2 ** exponent and 1/2 <= |mantissa| < 1."""
+    """(mantissa, exponent) with input = mantissa * 2 ** exponent and 1/2 <= |mantissa| < 1.
+
+    Example:
+        >>> torch.frexp(torch.tensor([8.0]))
+        _Frexp(mantissa=tensor([0.5000]), exponent=tensor([4], dtype=rushlight.int32))
+    """
     if input._spec.dtype.kind != "f":
         raise DTypeError(
             f"frexp: takes floating point numbers, got {input._spec!r}; cast with .float()"

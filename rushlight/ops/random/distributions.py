@@ -263,6 +263,10 @@ def multinomial(
 
     With replacement by the place of uniform numbers among the running sums of the weights. Without, the position of the
     largest weight / exponential is distributed as the weights, and the next largest follow.
+
+    Example:
+        >>> torch.multinomial(torch.tensor([0.0, 1.0]), 1)
+        tensor([1])
     """
     shape = input._spec.shape
     if input._spec.dtype.kind != "f" or len(shape) not in (1, 2):

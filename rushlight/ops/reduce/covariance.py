@@ -48,7 +48,13 @@ def cov(
     fweights: Value | None = None,
     aweights: Value | None = None,
 ) -> Value:
-    """Covariances of variables (rows) over observations (columns), which may be counted and weighted."""
+    """Covariances of variables (rows) over observations (columns), which may be counted and weighted.
+
+    Example:
+        >>> torch.cov(torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
+        tensor([[ 1., -1.],
+                [-1.,  1.]])
+    """
     if len(input._spec.shape) > 2 or input._spec.dtype is bool_:
         raise RushlightError(f"cov: takes numbers in at most 2 dimensions, got {input._spec!r}")
     dtype = input._spec.dtype if input._spec.differentiable else get_default()
@@ -128,7 +134,12 @@ def diff(
     prepend: Value | None = None,
     append: Value | None = None,
 ) -> Value:
-    """Differences of neighbours along a dimension, n times over."""
+    """Differences of neighbours along a dimension, n times over.
+
+    Example:
+        >>> torch.diff(torch.tensor([1, 4, 9]))
+        tensor([3, 5])
+    """
     if not input._spec.shape:
         raise RushlightError("diff: at least one dimension is needed, got a 0-dim tensor")
     if n < 0:
@@ -177,7 +188,12 @@ def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value
 
 
 def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -1) -> Value:
-    """Area under y by trapezoids along a dimension, at positions x or dx apart."""
+    """Area under y by trapezoids along a dimension, at positions x or dx apart.
+
+    Example:
+        >>> torch.trapezoid(torch.tensor([0.0, 1.0, 4.0]))
+        tensor(3.)
+    """
     wide = (
         y._spec.dtype.kind == "f" and y._spec.dtype.itemsize > 2
     )  # sums of halves would be too coarse, or too large

@@ -311,6 +311,11 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Sum of the elements up to each along a dimension.
 
     Integers add in int64, halves in float32.
+
+    Example:
+        >>> torch.cumsum(torch.tensor([[1, 2], [3, 4]]), dim=0)
+        tensor([[1, 2],
+                [4, 6]])
     """
     spec = input._spec
     wanted = dtype or (spec.dtype if spec.differentiable else int64)
@@ -329,6 +334,10 @@ def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Product of the elements up to each along a dimension.
 
     Integers multiply in int64, halves in float32.
+
+    Example:
+        >>> torch.cumprod(torch.tensor([1, 2, 3]), dim=0)
+        tensor([1, 2, 6])
     """
     if (dtype or input._spec.dtype).kind == "c":
         return _doubled(e.mul, e.cast(input, dtype or input._spec.dtype), dim, "cumprod")
@@ -337,7 +346,12 @@ def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
 
 @composite("logcumsumexp", out="exact", pure=True)
 def logcumsumexp(input: Value, dim: int) -> Value:
-    """log of the sum of exp of the elements up to each along a dimension, without overflow."""
+    """log of the sum of exp of the elements up to each along a dimension, without overflow.
+
+    Example:
+        >>> torch.logcumsumexp(torch.zeros(3), dim=0)
+        tensor([0.0000, 0.6931, 1.0986])
+    """
     if input._spec.dtype.kind == "c":
         return _doubled(logaddexp, input, dim, "logcumsumexp")
     if input._spec.dtype not in FLOAT:
@@ -371,7 +385,12 @@ def _extremes(op: Running, x: Value, dim: int) -> tuple[Value, Value]:
 
 @composite("cummax", out="exact")
 def cummax(input: Value, dim: int) -> CumMax:
-    """Largest element up to each along a dimension, and its last position; NaN is largest."""
+    """Largest element up to each along a dimension, and its last position; NaN is largest.
+
+    Example:
+        >>> torch.cummax(torch.tensor([1, 3, 2]), dim=0).values
+        tensor([1, 3, 3])
+    """
     return CumMax(*_extremes(_cummax, input, dim))
 
 

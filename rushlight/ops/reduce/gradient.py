@@ -82,6 +82,10 @@ def gradient(
     """Derivatives along each dimension, of second order inside and of `edge_order` at the ends.
 
     One tensor per dimension is returned.
+
+    Example:
+        >>> torch.gradient(torch.tensor([1.0, 4.0, 9.0]))
+        (tensor([3., 4., 5.]),)
     """
     rank = len(input._spec.shape)
     listed = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim

@@ -218,7 +218,14 @@ def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
 def sum(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
-    """Sum over dimensions; integers sum in int64, halves in float32. The order is fixed."""
+    """Sum over dimensions; integers sum in int64, halves in float32. The order is fixed.
+
+    Example:
+        >>> torch.sum(torch.ones(2, 3), dim=1)
+        tensor([3., 3.])
+        >>> torch.sum(torch.ones(2, 3), dim=1, keepdim=True).shape
+        rushlight.Size([2, 1])
+    """
     if dtype is not None:
         input = e.cast(input, dtype)
     total = reduce_dims(_sum if input._spec.differentiable else _sum_int, input, dim, keepdim)
@@ -302,7 +309,12 @@ def _position_of(
 
 @composite("argmax", out="exact", pure=True)
 def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """Position of the largest element, the first of equals."""
+    """Position of the largest element, the first of equals.
+
+    Example:
+        >>> torch.argmax(torch.tensor([[1, 5], [7, 3]]), dim=1)
+        tensor([1, 0])
+    """
     return _position_of(_argmax, input, dim, keepdim, "argmax")
 
 
@@ -356,7 +368,14 @@ def var(
     *,
     correction: float | None = None,
 ) -> Value:
-    """Variance over dimensions; divides by n - correction, 1 by default."""
+    """Variance over dimensions; divides by n - correction, 1 by default.
+
+    Example:
+        >>> torch.var(torch.tensor([1.0, 2.0, 3.0]))
+        tensor(1.)
+        >>> torch.var(torch.tensor([1.0, 2.0, 3.0]), correction=0)
+        tensor(0.6667)
+    """
     if isinstance(dim, bool):  # var(x, unbiased)
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -370,7 +389,12 @@ def var(
 
 @composite("logsumexp", out="cast", pure=True, special="logsumexp")
 def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
-    """log(sum(exp(input))) without overflow."""
+    """log(sum(exp(input))) without overflow.
+
+    Example:
+        >>> torch.logsumexp(torch.zeros(2), dim=0)
+        tensor(0.6931)
+    """
     if input._spec.dtype.kind == "c":
         top = call.detached(amax(parts.real_part(input), dim, True))
         top = e.select(e.isfinite(top), top, 0.0)

@@ -110,7 +110,12 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Value:
-    """The sum, mean, max, min or prod of each segment of an axis, given lengths or offsets."""
+    """The sum, mean, max, min or prod of each segment of an axis, given lengths or offsets.
+
+    Example:
+        >>> torch.segment_reduce(torch.tensor([1.0, 2.0, 3.0]), 'sum', lengths=torch.tensor([2, 1]))
+        tensor([3., 3.])
+    """
     given = lengths if lengths is not None else offsets
     if given is None or indices is not None or (lengths is not None and offsets is not None):
         raise RushlightError(

@@ -80,7 +80,15 @@ def max(
     *,
     other: Value | None = None,
 ) -> Any:
-    """Largest of all, (values, indices) along a dimension, or the larger of two tensors."""
+    """Largest of all, (values, indices) along a dimension, or the larger of two tensors.
+
+    Example:
+        >>> x = torch.tensor([[1, 5], [7, 3]])
+        >>> torch.max(x)
+        tensor(7)
+        >>> torch.max(x, dim=1)
+        Max(values=tensor([5, 7]), indices=tensor([1, 0]))
+    """
     return _extreme("max", input, dim, keepdim, other)
 
 
@@ -98,7 +106,12 @@ def min(
 
 @composite("aminmax", out="exact", pure=True)
 def aminmax(input: Value, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
-    """Smallest and largest, of all or along a dimension; ties share the gradient."""
+    """Smallest and largest, of all or along a dimension; ties share the gradient.
+
+    Example:
+        >>> torch.aminmax(torch.tensor([3, 1, 2]))
+        MinMax(min=tensor(1), max=tensor(3))
+    """
     return MinMax(reductions.amin(input, dim, keepdim), reductions.amax(input, dim, keepdim))
 
 

@@ -88,7 +88,12 @@ def _result(kind: Any, input: Value, dim: int, keepdim: bool, values: Value, pla
 
 @composite("kthvalue", out="exact", pure=True)
 def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthValue:
-    """The k-th smallest element along a dimension, and its position; NaN is largest."""
+    """The k-th smallest element along a dimension, and its position; NaN is largest.
+
+    Example:
+        >>> torch.kthvalue(torch.tensor([3, 1, 2]), 2)
+        KthValue(values=tensor(2), indices=tensor(2))
+    """
     x, dim = _line("kthvalue", input, dim)
     if not 1 <= k <= x._spec.shape[dim]:
         raise RushlightError(
@@ -167,7 +172,12 @@ def _middle_of_all(op: str, input: Value, kind: Any) -> Value:
 
 @composite("median", out="cast")
 def median(input: Value, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of all, or (values, indices) along a dimension; NaN where there is one."""
+    """The lower median of all, or (values, indices) along a dimension; NaN where there is one.
+
+    Example:
+        >>> torch.median(torch.tensor([4, 1, 3, 2]))
+        tensor(2)
+    """
     return (
         _middle_of_all("median", input, Median)
         if dim is None
@@ -273,7 +283,12 @@ def quantile(
     *,
     interpolation: str = "linear",
 ) -> Value:
-    """Values below which the share q of the elements is; NaN where there is one."""
+    """Values below which the share q of the elements is; NaN where there is one.
+
+    Example:
+        >>> torch.quantile(torch.tensor([0.0, 1.0, 2.0, 3.0]), 0.25)
+        tensor(0.7500)
+    """
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
@@ -303,7 +318,12 @@ _again = Running(
 
 @composite("mode", out="exact")
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
-    """The most frequent element along a dimension (the smallest of several), its last position."""
+    """The most frequent element along a dimension (the smallest of several), its last position.
+
+    Example:
+        >>> torch.mode(torch.tensor([1, 2, 2, 3])).values
+        tensor(2)
+    """
     if (
         input._spec.shape
         and not input._spec.numel

@@ -95,7 +95,15 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where elements would go into sorted rows: before equal ones, or after them (`right`)."""
+    """Where elements would go into sorted rows: before equal ones, or after them (`right`).
+
+    Example:
+        >>> edges = torch.tensor([1, 3, 5])
+        >>> torch.searchsorted(edges, torch.tensor([0, 3, 6]))
+        tensor([0, 1, 3])
+        >>> torch.searchsorted(edges, torch.tensor([3]), right=True)
+        tensor([2])
+    """
     op = "searchsorted"
     if side not in (None, "left", "right"):
         raise RushlightError(f"{op}: side is 'left' or 'right', got {side!r}")
@@ -123,7 +131,12 @@ def searchsorted(
 def bucketize(
     input: Value | float, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
-    """The number of the interval between sorted boundaries in which each element lies."""
+    """The number of the interval between sorted boundaries in which each element lies.
+
+    Example:
+        >>> torch.bucketize(torch.tensor([0, 3, 6]), torch.tensor([1, 3, 5]))
+        tensor([0, 1, 3])
+    """
     if len(boundaries._spec.shape) != 1:
         raise ShapeError(f"bucketize: the boundaries must be a vector, got {boundaries._spec!r}")
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
@@ -134,7 +147,12 @@ def bucketize(
 
 @composite("bincount")
 def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """How often each of 0, 1, 2, ... occurs, or the sum of its weights; the largest is read off the device."""
+    """How often each of 0, 1, 2, ... occurs, or the sum of its weights; the largest is read off the device.
+
+    Example:
+        >>> torch.bincount(torch.tensor([0, 2, 2]))
+        tensor([1, 0, 2])
+    """
     if input._spec.dtype.kind not in "iu" or len(input._spec.shape) != 1:
         raise RushlightError(
             f"bincount: takes a vector of integers that are not negative, got {input._spec!r}"
@@ -200,7 +218,12 @@ def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | Non
 
 @composite("histc", out="exact")
 def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
-    """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0)."""
+    """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0).
+
+    Example:
+        >>> torch.histc(torch.tensor([0.0, 1.0, 2.0, 2.0]), bins=2, min=0, max=2)
+        tensor([1., 3.])
+    """
     _check_bins("histc", bins)
     if input._spec.dtype not in FLOAT:
         raise DTypeError(f"histc: takes floating point, got {input._spec!r}; cast with .float()")
@@ -273,7 +296,12 @@ def histogram(
     weight: Value | None = None,
     density: bool = False,
 ) -> Histogram:
-    """Elements counted in bins (a number of even ones, or their edges), and the edges."""
+    """Elements counted in bins (a number of even ones, or their edges), and the edges.
+
+    Example:
+        >>> torch.histogram(torch.tensor([0.5, 1.5, 1.6]), bins=2, range=(0.0, 2.0)).hist
+        tensor([1., 2.])
+    """
     _check_input("histogram", input, weight, input._spec.shape)
     x = ravel(call.detached(input))
     edges = _edges("histogram", x, bins, range)

@@ -101,13 +101,22 @@ def sort(
     """The elements in order along a dimension, and their positions.
 
     Always stable, NaN is largest.
+
+    Example:
+        >>> torch.sort(torch.tensor([3, 1, 2]), descending=True)
+        Sorted(values=tensor([3, 2, 1]), indices=tensor([0, 2, 1]))
     """
     return Sorted(*ordered(input, dim, descending))
 
 
 @composite("argsort", out="cast")
 def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
-    """The positions that sort a dimension; always stable, NaN is largest."""
+    """The positions that sort a dimension; always stable, NaN is largest.
+
+    Example:
+        >>> torch.argsort(torch.tensor([3, 1, 2]))
+        tensor([1, 2, 0])
+    """
     return ordered(call.detached(input), dim, descending, op="argsort")[1]
 
 
@@ -119,7 +128,12 @@ def msort(input: Value) -> Value:
 
 @composite("topk", out="exact", pure=True)
 def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
-    """The k largest (or smallest) elements along a dimension, in order, and their positions."""
+    """The k largest (or smallest) elements along a dimension, in order, and their positions.
+
+    Example:
+        >>> torch.topk(torch.tensor([3, 9, 5]), 2)
+        TopK(values=tensor([9, 5]), indices=tensor([1, 2]))
+    """
     dim = wrap_dim(dim, len(input._spec.shape), "topk")
     size = input._spec.shape[dim] if input._spec.shape else 1
     if not 0 <= k <= size:

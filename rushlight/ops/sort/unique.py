@@ -143,6 +143,10 @@ def unique(
     """The distinct elements (or slices of a dimension) in order.
 
     Inverse indices and counts are returned on request.
+
+    Example:
+        >>> torch.unique(torch.tensor([3, 1, 3]), return_counts=True)
+        (tensor([1, 3]), tensor([1, 2]))
     """
     return _with_record(
         "unique", input, _unique(call.detached(input), return_inverse, return_counts, dim)
@@ -172,7 +176,12 @@ def _unique(x: Value, return_inverse: bool, return_counts: bool, dim: int | None
 def unique_consecutive(
     input: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The elements (or slices of a dimension) without those that equal the one before."""
+    """The elements (or slices of a dimension) without those that equal the one before.
+
+    Example:
+        >>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
+        tensor([1, 2, 1])
+    """
     found = _unique_consecutive(call.detached(input), return_inverse, return_counts, dim)
     return _with_record("unique_consecutive", input, found)
 

@@ -66,7 +66,12 @@ def joined(x: Value) -> Value:
 
 @composite("view_as_real")
 def view_as_real(input: Value) -> Value:
-    """A complex tensor as a real one with a last dimension of 2; a view."""
+    """A complex tensor as a real one with a last dimension of 2; a view.
+
+    Example:
+        >>> torch.view_as_real(torch.tensor([1 + 2j]))
+        tensor([[1., 2.]])
+    """
     if input._spec.dtype.kind != "c":
         raise DTypeError(f"view_as_real: takes a complex tensor, got {input._spec!r}")
     return split(input)

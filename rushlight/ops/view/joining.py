@@ -43,7 +43,12 @@ _OVERLOADS = dict.fromkeys(
 def tensor_split(
     input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0
 ) -> tuple[Value, ...]:
-    """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views."""
+    """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views.
+
+    Example:
+        >>> torch.tensor_split(torch.arange(5), 2)
+        (tensor([0, 1, 2]), tensor([3, 4]))
+    """
     if not input._spec.shape:
         raise ShapeError("tensor_split: at least one dimension is needed, got a 0-dim tensor")
     dim = wrap_dim(dim, len(input._spec.shape), "tensor_split")
@@ -155,7 +160,13 @@ second_name("concatenate", views.cat, method=False)
 
 @composite("block_diag", method=False, pure=True)
 def block_diag(*tensors: Value) -> Value:
-    """Matrices along a diagonal, zeros elsewhere; vectors are rows."""
+    """Matrices along a diagonal, zeros elsewhere; vectors are rows.
+
+    Example:
+        >>> torch.block_diag(torch.ones(1, 2), torch.ones(1, 1))
+        tensor([[1., 1., 0.],
+                [0., 0., 1.]])
+    """
     blocks = [REGISTRY["atleast_2d"].function(v) for v in tensors] or [creation.zeros(1, 0)]
     common = blocks[0]._spec.dtype
     for v in blocks:
@@ -184,7 +195,13 @@ def block_diag(*tensors: Value) -> Value:
 
 @composite("meshgrid", method=False, pure=True)
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
-    """Vectors as coordinates of a grid: "ij" (rows first) or "xy"; views."""
+    """Vectors as coordinates of a grid: "ij" (rows first) or "xy"; views.
+
+    Example:
+        >>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]
+        tensor([[1, 1],
+                [2, 2]])
+    """
     values = [
         reshaping.ravel(v) if len(v._spec.shape) < 2 else v for v in reshaping.listed(tensors)
     ]
@@ -212,7 +229,15 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Value, ...]:
 
 @composite("cartesian_prod", method=False)
 def cartesian_prod(*tensors: Value) -> Value:
-    """All tuples of elements of several vectors, as rows."""
+    """All tuples of elements of several vectors, as rows.
+
+    Example:
+        >>> torch.cartesian_prod(torch.tensor([1, 2]), torch.tensor([3, 4]))
+        tensor([[1, 3],
+                [1, 4],
+                [2, 3],
+                [2, 4]])
+    """
     if any(len(v._spec.shape) != 1 for v in tensors):
         raise ShapeError("cartesian_prod: takes vectors")
     if len(tensors) == 1:
@@ -222,7 +247,14 @@ def cartesian_prod(*tensors: Value) -> Value:
 
 @composite("combinations")
 def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Value:
-    """All combinations of r elements of a vector, as rows in the order of their places."""
+    """All combinations of r elements of a vector, as rows in the order of their places.
+
+    Example:
+        >>> torch.combinations(torch.tensor([1, 2, 3]))
+        tensor([[1, 2],
+                [1, 3],
+                [2, 3]])
+    """
     if len(input._spec.shape) != 1 or r < 0:
         raise ShapeError(
             f"combinations: takes a vector and r >= 0, got {input._spec!r} and r = {r}"
@@ -335,7 +367,13 @@ def diagonal_scatter(
 
 @composite("select_scatter")
 def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
-    """The input with one index of a dimension replaced."""
+    """The input with one index of a dimension replaced.
+
+    Example:
+        >>> torch.select_scatter(torch.zeros(2, 2), torch.ones(2), 0, 1)
+        tensor([[0., 0.],
+                [1., 1.]])
+    """
     shape = input._spec.shape
     dim = wrap_dim(dim, len(shape), "select_scatter")
     size = shape[dim] if shape else 0
@@ -360,7 +398,12 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> Value:
-    """The input with every step-th index of a dimension, from start to end, replaced."""
+    """The input with every step-th index of a dimension, from start to end, replaced.
+
+    Example:
+        >>> torch.slice_scatter(torch.zeros(4), torch.ones(2), start=1, end=3)
+        tensor([0., 1., 1., 0.])
+    """
     shape = input._spec.shape
     dim = wrap_dim(dim, len(shape), "slice_scatter")
     if step <= 0:

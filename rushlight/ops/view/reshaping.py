@@ -60,7 +60,12 @@ def pick(x: Value, dim: int, index: Value) -> Value:
 
 @composite("movedim", pure=True)
 def movedim(input: Value, source: Dims, destination: Dims) -> Value:
-    """Dimensions at `source` moved to `destination`, the others in their order; a view."""
+    """Dimensions at `source` moved to `destination`, the others in their order; a view.
+
+    Example:
+        >>> torch.movedim(torch.zeros(2, 3, 4), 0, -1).shape
+        rushlight.Size([3, 4, 2])
+    """
     rank = len(input._spec.shape)
     froms, tos = ([d] if isinstance(d, int) else list(d) for d in (source, destination))
     if len(froms) != len(tos):
@@ -119,7 +124,12 @@ def t(input: Value) -> Value:
 
 @composite("unflatten", pure=True)
 def unflatten(input: Value, dim: int, sizes: Sequence[int]) -> Value:
-    """One dimension as several; a view."""
+    """One dimension as several; a view.
+
+    Example:
+        >>> torch.unflatten(torch.zeros(2, 12), 1, (3, -1)).shape
+        rushlight.Size([2, 3, 4])
+    """
     shape = input._spec.shape
     if not shape:
         raise IndexError("unflatten: a 0-dim tensor has no dimension to unfold")
@@ -232,14 +242,24 @@ def _two_dims(op: str, dim1: int, dim2: int, rank: int) -> tuple[int, int]:
 
 @composite("diagonal", pure=True)
 def diagonal(input: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """The diagonal of two dimensions as a new last one; a view."""
+    """The diagonal of two dimensions as a new last one; a view.
+
+    Example:
+        >>> torch.diagonal(torch.arange(9).reshape(3, 3), offset=1)
+        tensor([1, 5])
+    """
     first, second = _two_dims("diagonal", dim1, dim2, len(input._spec.shape))
     return call.call(_diagonal, (input,), (offset, first, second))
 
 
 @composite("diag_embed", pure=True)
 def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
-    """The last dimension on a diagonal of two new ones, zeros elsewhere."""
+    """The last dimension on a diagonal of two new ones, zeros elsewhere.
+
+    Example:
+        >>> torch.diag_embed(torch.ones(2, 3)).shape
+        rushlight.Size([2, 3, 3])
+    """
     shape = input._spec.shape
     first, second = _two_dims("diag_embed", dim1, dim2, len(shape) + 1)
     side = shape[-1] + abs(offset)
@@ -252,7 +272,13 @@ def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 
 @composite("diag", out="exact", pure=True)
 def diag(input: Value, diagonal: int = 0) -> Value:
-    """A vector on the diagonal of a matrix, or the diagonal of a matrix as a vector."""
+    """A vector on the diagonal of a matrix, or the diagonal of a matrix as a vector.
+
+    Example:
+        >>> torch.diag(torch.tensor([1, 2]))
+        tensor([[1, 0],
+                [0, 2]])
+    """
     rank = len(input._spec.shape)
     if rank not in (1, 2):
         raise ShapeError(
@@ -282,7 +308,13 @@ def trace(input: Value) -> Value:
 
 @composite("flip", pure=True)
 def flip(input: Value, *axes: Dims, dims: Dims | None = None) -> Value:
-    """Dimensions in reversed order, given one by one or as `dims`; a copy."""
+    """Dimensions in reversed order, given one by one or as `dims`; a copy.
+
+    Example:
+        >>> torch.flip(torch.tensor([[1, 2], [3, 4]]), (1,))
+        tensor([[2, 1],
+                [4, 3]])
+    """
     rank = len(input._spec.shape)
     if not axes and dims is None:
         raise TypeError("flip() needs the dimensions to reverse: flip(x, dims)")
@@ -311,7 +343,13 @@ def flipud(input: Value) -> Value:
 
 @composite("rot90", pure=True)
 def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
-    """Rotated by k quarters from the first of `dims` to the second; a copy."""
+    """Rotated by k quarters from the first of `dims` to the second; a copy.
+
+    Example:
+        >>> torch.rot90(torch.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 4],
+                [1, 3]])
+    """
     rank = len(input._spec.shape)
     if len(dims) != 2 or rank < 2:
         raise ShapeError(
@@ -338,7 +376,12 @@ def _rolled(x: Value, shift: int, dim: int) -> Value:
 
 @composite("roll", pure=True)
 def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
-    """Elements shifted along dimensions, wrapping around; without dims, of the flattened tensor."""
+    """Elements shifted along dimensions, wrapping around; without dims, of the flattened tensor.
+
+    Example:
+        >>> torch.roll(torch.tensor([1, 2, 3, 4]), 1)
+        tensor([4, 1, 2, 3])
+    """
     steps = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
     if not steps:
@@ -377,7 +420,13 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
 
 @composite("repeat", top=False, pure=True)
 def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
-    """The tensor repeated along each dimension; new dimensions come first."""
+    """The tensor repeated along each dimension; new dimensions come first.
+
+    Example:
+        >>> torch.tensor([1, 2]).repeat(2, 2)
+        tensor([[1, 2, 1, 2],
+                [1, 2, 1, 2]])
+    """
     counts: tuple[int, ...] = given(times, repeats)
     lead = len(counts) - len(input._spec.shape)
     if lead < 0 or any(n < 0 for n in counts):
@@ -390,7 +439,12 @@ def repeat(input: Value, *times: Dims, repeats: Dims | None = None) -> Value:
 
 @composite("tile", pure=True)
 def tile(input: Value, *times: Dims, dims: Dims | None = None) -> Value:
-    """`repeat` in which missing entries are 1."""
+    """`repeat` in which missing entries are 1.
+
+    Example:
+        >>> torch.tile(torch.tensor([1, 2]), (2,))
+        tensor([1, 2, 1, 2])
+    """
     counts: tuple[int, ...] = given(times, dims)
     return repeat(input, (1,) * (len(input._spec.shape) - len(counts)) + counts)
 
@@ -403,7 +457,12 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> Value:
-    """Each element repeated; repeats given as a tensor need output_size, or are summed and read."""
+    """Each element repeated; repeats given as a tensor need output_size, or are summed and read.
+
+    Example:
+        >>> torch.repeat_interleave(torch.tensor([1, 2]), torch.tensor([2, 1]))
+        tensor([1, 1, 2])
+    """
     if input is None or repeats is None:
         alone: Any = repeats if input is None else input
         return nonzero.repeated_places(alone, output_size)
@@ -468,6 +527,12 @@ def unfold(input: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` elements along a dimension, one every `step`, as a new last dimension.
 
     a view.
+
+    Example:
+        >>> torch.arange(5).unfold(0, 3, 1)
+        tensor([[0, 1, 2],
+                [1, 2, 3],
+                [2, 3, 4]])
     """
     shape = input._spec.shape
     dim = wrap_dim(dimension, len(shape), "unfold")
@@ -593,6 +658,12 @@ def layout_of(
 def as_strided(
     input: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
-    """The input's memory by sizes, strides and offset; a view."""
+    """The input's memory by sizes, strides and offset; a view.
+
+    Example:
+        >>> torch.as_strided(torch.arange(6), (2, 2), (1, 2))
+        tensor([[0, 2],
+                [1, 3]])
+    """
     seen = layout_of("as_strided", input, size, stride, storage_offset)
     return strided_view(input, *seen)

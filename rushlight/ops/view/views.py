@@ -93,7 +93,13 @@ def _sizes(shape: tuple[Any, ...]) -> Sequence[int]:
 
 @composite("reshape", pure=True, fresh=True)
 def reshape(input: Value, *shape: int | Sequence[int]) -> Value:
-    """The same elements in another shape: a view where the layout allows it, else a copy."""
+    """The same elements in another shape: a view where the layout allows it, else a copy.
+
+    Example:
+        >>> torch.reshape(torch.arange(6), (2, -1))
+        tensor([[0, 1, 2],
+                [3, 4, 5]])
+    """
     known = (
         _reshape.plans.get(((shape[0],), input._spec))
         if shape and isinstance(shape[0], tuple)
@@ -628,7 +634,12 @@ def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
 def split(
     tensor: Value, split_size_or_sections: int | Sequence[int], dim: int = 0
 ) -> tuple[Value, ...]:
-    """Parts of a dimension; views."""
+    """Parts of a dimension; views.
+
+    Example:
+        >>> torch.split(torch.arange(5), 2)
+        (tensor([0, 1]), tensor([2, 3]), tensor([4]))
+    """
     if not tensor._spec.shape:
         raise ShapeError(f"split: {tensor._spec!r} has no dimension to be divided")
     dim = wrap_dim(dim, len(tensor._spec.shape), "split")
