@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import rushlight as rl
 from rushlight.ops.registry import REGISTRY
 
@@ -77,3 +79,11 @@ def test_an_op_is_declared_once():
             declared.update([] if is_kernel else _texts(list(node.args[:1])))
     assert not [name for name, count in declared.items() if count > 1]
     assert set(declared) <= set(REGISTRY) and len(declared) > 500
+
+
+def test_in_place_forms_are_those_of_pytorch():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in ((rl.Tensor, torch.Tensor), (rl, torch)):
+        common = [name for name in REGISTRY if hasattr(ours, name) and hasattr(theirs, name)]
+        different = [n for n in common if hasattr(ours, f"{n}_") != hasattr(theirs, f"{n}_")]
+        assert not different and len(common) > 300
