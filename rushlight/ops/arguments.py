@@ -4,20 +4,22 @@ Owns: what an annotation of a public function takes, and the errors for what it 
 Takes: a function. Gives: the same function over arguments of the declared kinds.
 
 # Note [Arguments]
-1. A declaration's annotations say what an argument is. Where one says `int`, a tensor with one integer, a NumPy integer
-   and whatever else has `__index__` come to the function as an int; in a `Sequence[int]` each element does. So no op
-   computes a size or an address with anything but Python's own ints.
-2. An int that no int64 holds, a float, text or None in an int's place is refused here, with the op, the argument and
-   what was given. What range an argument has is a question for the op itself.
-3. Numbers that may be fractions stay what they are, also as tensors; text or None in their place is refused.
-   Tensors and types are not looked at before the call: the op finds out. Where it ends in
-   Python's own AttributeError, KeyError or TypeError, or in an op that it calls refusing an operand, the
-   arguments are compared with the annotations, and the first that does not fit is named.
-4. This lies below `memo` (Note [Memo]): a call that is known does not come here. Reading a tensor's element
-   is no noted call, so a call with a tensor in an int's place is never learned.
-5. Annotations are read at the first call, which also gives the function code of its own: a test per int, and no packing
-   of arguments, cost a tenth of what a loop over annotations would. Ops call each other without this: what they pass on
-   is converted already.
+1. A declaration's annotations say what an argument is. Where one says `int`, a tensor with one
+   integer, a NumPy integer and whatever else has `__index__` come to the function as an int; in a
+   `Sequence[int]` each element does. So no op computes a size or an address with anything but
+   Python's own ints.
+2. An int that no int64 holds, a float, text or None in an int's place is refused here, with the op,
+   the argument and what was given. What range an argument has is a question for the op itself.
+3. Numbers that may be fractions stay what they are, also as tensors; text or None in their place is
+   refused. Tensors and types are not looked at before the call: the op finds out. Where it ends in
+   Python's own AttributeError, KeyError or TypeError, or in an op that it calls refusing an
+   operand, the arguments are compared with the annotations, and the first that does not fit is
+   named.
+4. This lies below `memo` (Note [Memo]): a call that is known does not come here. Reading a tensor's
+   element is no noted call, so a call with a tensor in an int's place is never learned.
+5. Annotations are read at the first call, which also gives the function code of its own: a test per
+   int, and no packing of arguments, cost a tenth of what a loop over annotations would. Ops call
+   each other without this: what they pass on is converted already.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ LEAST, MOST = -(1 << 63), (1 << 63) - 1
 
 
 class IntRangeError(RushlightError, ValueError, OverflowError):
-    """An integer that int64, the type of every size and index, does not hold."""
+    """An integer outside of int64, the dtype of every size and index."""
 
 
 class ArgumentKindError(KindError, DTypeError):
@@ -48,7 +50,7 @@ class ArgumentKindError(KindError, DTypeError):
 
 
 class Kind:
-    """What one parameter takes."""
+    """The values that one parameter accepts."""
 
     __slots__ = ("checked", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
 
@@ -63,12 +65,11 @@ class Kind:
         self.numbers = float in flat or complex in flat
         self.tensors = any(m is not None and not _is_int(m) for m in inner)
         self.others = tuple([m for m in flat if isinstance(m, type)])
-        self.checked = (
-            self.whole or self.row or (self.numbers and not any(inner))
-        )  # looked at in every call
+        # Checked in every call.
+        self.checked = self.whole or self.row or (self.numbers and not any(inner))
 
     def converted(self, op: str, name: str, given: Any) -> Any:
-        """An argument of which ints are expected, as ints."""
+        """An argument of ints, as ints."""
         if self.row and (given.__class__ is tuple or given.__class__ is list):
             for n in given:
                 if n.__class__ is not int or not LEAST <= n <= MOST:
@@ -105,12 +106,13 @@ class Kind:
         if number is None:
             wanted = "ints or None" if self.holes else "ints"
             raise ArgumentKindError(
-                f"{op}(): argument {name!r} must be a sequence of {wanted}, but one of them is {described(given)}"
+                f"{op}(): argument {name!r} must be a sequence of {wanted}, but one of them is "
+                f"{described(given)}"
             )
         return number
 
     def takes(self, given: Any) -> bool:
-        """Whether an argument is of the kind; asked only where a call failed."""
+        """Whether an argument is of the kind; called only after a call failed."""
         if given is None or isinstance(given, self.others):
             return isinstance(given, self.others)
         if self.numbers and (
@@ -134,7 +136,7 @@ def _is_union(hint: Any) -> bool:
 
 
 def _elements(hint: Any) -> Any:
-    """What a hint is a sequence of, if it is one."""
+    """The element type of a sequence hint, or None."""
     origin = typing.get_origin(hint)
     if origin is None or not isinstance(origin, type) or not issubclass(origin, Sequence):
         return None
@@ -185,7 +187,7 @@ def in_range(op: str, name: str, number: int) -> int:
 
 
 def _number_of(op: str, name: str, given: Any) -> int | None:
-    """An int, if it is one in any of its forms."""
+    """An int from any of its forms, or None."""
     if isinstance(given, int):
         return given if given.__class__ is bool else in_range(op, name, operator.index(given))
     if isinstance(given, Value):
@@ -199,7 +201,7 @@ def _number_of(op: str, name: str, given: Any) -> int | None:
 
 
 def dtype_of(op: str, name: str, given: Any) -> DType:
-    """An argument that is a type of elements; Python's own stand for some."""
+    """A dtype argument; Python's own types stand for some."""
     dtype = PYTHON.get(given, given) if isinstance(given, type) else given
     if not isinstance(dtype, DType):
         raise Kind(DType).refusal(op, name, given)
@@ -224,7 +226,7 @@ class Signature:
         return tuple([self.kinds[name].converted(self.op, name, a) for a in given])
 
     def blame(self, error: Exception, given: dict[str, Any]) -> None:
-        """Raise for the first argument that is not of its kind, if one is not."""
+        """Raise for the first argument that is not of its kind."""
         if isinstance(error, RushlightError) and not isinstance(error, (DTypeError, KindError)):
             return
         for name, kind in self.kinds.items():
@@ -232,7 +234,7 @@ class Signature:
                 raise kind.refusal(self.op, name, given[name]) from error
 
     def specialised(self, *_: Any) -> Callable[..., Any]:
-        """The public function, with code for its own parameters from now on."""
+        """Give the public function generated code for its parameters."""
         inner = inspect.unwrap(self.function)
         parameters = inspect.signature(inner).parameters.values()
         hints = typing.get_type_hints(inner)
@@ -245,7 +247,7 @@ class Signature:
         }
         public = self.public
         made = _compiled(self.op, parameters, self.kinds)
-        # In this order another thread, which may be calling it, meets either the old code or all of the new.
+        # In this order another thread that calls it gets either the old code or all of the new.
         public.__defaults__ = tuple(
             [p.default for p in parameters if p.default is not p.empty and _by_place(p)]
         )
@@ -263,9 +265,9 @@ def _by_place(parameter: inspect.Parameter) -> bool:
 def _compiled(
     op: str, parameters: Iterable[inspect.Parameter], kinds: dict[str, Kind]
 ) -> types.CodeType:
-    """The code of a function with these parameters that looks at each int and calls `_function`."""
+    """Generated code of a function that checks each int and calls `_function`."""
     taken, passed, looks = [], [], []
-    by_name = False  # whether the parameters from here on are keywords
+    by_name = False  # whether the parameters after this one are keywords
     for p in parameters:
         kind = kinds.get(p.name)
         if p.kind is p.VAR_POSITIONAL or p.kind is p.VAR_KEYWORD:
@@ -320,12 +322,12 @@ def bind(_function, _signature):
 
 
 def public(function: F) -> F:
-    """`checked`, of a function that goes by its own name."""
+    """`checked`, of a function under its own name."""
     return checked(function.__name__, function)  # type: ignore[return-value]
 
 
 def checked(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, over arguments of the kinds that its annotations say. See Note [Arguments]."""
+    """The function, over arguments of the kinds in its annotations. See Note [Arguments]."""
     annotations = getattr(inspect.unwrap(function), "__annotations__", {})
     if all(hint == "Any" for name, hint in annotations.items() if name != "return"):
         return function

@@ -1,4 +1,4 @@
-"""More new tensors: even steps, constants and random numbers shaped like another tensor, windows."""
+"""More new tensors: evenly spaced numbers, tensors like another, window functions."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from rushlight.tape.record import call
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
-# ---- even steps ----
+# ---- evenly spaced numbers ----
 
 
 def _even_steps(kind: DType | None) -> Constant:
-    """Numbers from both ends, so that the last is the end exactly; `kind` is the type they are computed in."""
+    """Numbers computed from both ends, so that the last is the end exactly, in the dtype `kind`."""
 
     def body(compute: DType, start: Expr, end: Expr, step: Expr, count: Expr) -> Expr:
         near = start + step * s.cast(index(), start.dtype)
@@ -71,7 +71,7 @@ def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) 
     last = last if count > 1 else first
     if dtype.kind in "fc":
         kernel = _steps
-    else:  # whole numbers are what is left of fractions
+    else:  # integers are truncated fractions
         kernel = _steps_double if _widest(spec.device) is float64 else _steps_single
     return call.call(kernel, (), (spec,), (first, last, step, count))
 
@@ -100,7 +100,7 @@ def linspace(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """`steps` numbers from start to end, both included, in even steps.
+    """`steps` numbers from start to end, both included, evenly spaced.
 
     Example:
         >>> torch.linspace(0, 1, 5)
@@ -125,14 +125,14 @@ def logspace(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """base ** start to base ** end, the exponents in even steps."""
+    """base ** start to base ** end, the exponents evenly spaced."""
     take("logspace", named)
     dtype = dtype or _type_of_ends(start, end)
     _check_ends("logspace", start, end, dtype)
     device = _device_of(device, start, end)
     wide = dtype if dtype.itemsize > 2 and dtype.kind in "fc" else _widest(resolve_pool(device))
     power = e.pow(float(base), _line("logspace", start, end, steps, wide, device))
-    if dtype.kind not in "fc":  # a power that is whole but for rounding counts as whole
+    if dtype.kind not in "fc":  # a power within rounding of an integer counts as one
         whole = e.round(power)
         near = e.le(
             e.abs(e.sub(power, whole)), e.mul(e.abs(whole), 1e-12 if wide is float64 else 1e-6)
@@ -143,9 +143,9 @@ def logspace(
 
 @composite("vander", method=False)
 def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
-    """The powers N - 1 to 0 of each element of a vector, one row per element; 0 to N - 1 if increasing.
+    """The powers N - 1 to 0 of each element of a vector, one row per element.
 
-    Example:
+    0 to N - 1 if increasing. Example:
         >>> torch.vander(torch.tensor([2, 3]), 3)
         tensor([[4, 2, 1],
                 [9, 3, 1]])
@@ -159,7 +159,7 @@ def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
 
 
 def powers(x: Value, count: int, increasing: bool) -> Value:
-    """x ** 0 to x ** (count - 1) along a new last dimension, or the other way round."""
+    """x ** 0 to x ** (count - 1) along a new last dimension, or in reverse."""
     place = creation.arange(count, device=x._spec.device.device.name)
     exponent = place if increasing else e.sub(count - 1, place)
     base = x if x._spec.differentiable else e.cast(x, int64)
@@ -186,7 +186,7 @@ def full_like(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """One value everywhere, with another tensor's shape, type and device."""
+    """One value everywhere, with another tensor's shape, dtype and device."""
     take("full_like", named)
     value = number_of(fill_value, "full_like")
     return creation.like(input, value, dtype, device, requires_grad, named.get("memory_format"))
@@ -194,7 +194,10 @@ def full_like(
 
 @composite("fill", method=False)
 def fill(input: Value, value: Any) -> Value:
-    """One value everywhere, with another tensor's shape and type; the gradient goes to a value that is a tensor."""
+    """One value everywhere, with another tensor's shape and dtype.
+
+    The gradient goes to a tensor value.
+    """
     spec = input._spec
     if isinstance(value, Value) and value._spec.shape:
         raise RushlightError(f"fill: the value must be a number or 0-dim, got {value._spec!r}")
@@ -216,7 +219,7 @@ def empty_like(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Memory with another tensor's shape, type and device; to be written before it is read."""
+    """Uninitialised memory with another tensor's shape, dtype and device."""
     take("empty_like", named)
     spec, place = input._spec, _place(input, device)
     made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
@@ -234,7 +237,7 @@ def rand_like(
     generator: random.Generator | None = None,
     **named: Any,
 ) -> Value:
-    """Uniform numbers in [0, 1) with another tensor's shape, type and device."""
+    """Uniform numbers in [0, 1) with another tensor's shape, dtype and device."""
     take("rand_like", named)
     made = {
         "dtype": dtype or input._spec.dtype,
@@ -257,7 +260,7 @@ def randn_like(
     generator: random.Generator | None = None,
     **named: Any,
 ) -> Value:
-    """Normal numbers with another tensor's shape, type and device."""
+    """Normal numbers with another tensor's shape, dtype and device."""
     take("randn_like", named)
     made = {
         "dtype": dtype or input._spec.dtype,
@@ -282,7 +285,7 @@ def randint_like(
     generator: random.Generator | None = None,
     **named: Any,
 ) -> Value:
-    """Integers from low to high - 1 with another tensor's shape, type and device."""
+    """Integers from low to high - 1 with another tensor's shape, dtype and device."""
     take("randint_like", named)
     if high is None:
         low, high = 0, low
@@ -309,7 +312,7 @@ def scalar_tensor(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """A 0-dim tensor that holds a number, in the default type."""
+    """A 0-dim tensor that holds a number, in the default dtype."""
     take("scalar_tensor", named)
     return creation.full(
         (),
@@ -324,7 +327,8 @@ def scalar_tensor(
 def _spread(op: str, shape: Shape, strides: Shape, dtype: DType | None, device: Any) -> Value:
     if len(strides) != len(shape) or any(st < 0 for st in strides):
         raise RushlightError(
-            f"{op}: one stride of at least 0 is needed for each of {list(shape)}, got {list(strides)}"
+            f"{op}: one stride of at least 0 is needed for each of {list(shape)}, got "
+            f"{list(strides)}"
         )
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape, strides)
     check_device_dtype(op, spec.device, spec.dtype)
@@ -344,7 +348,7 @@ def empty_strided(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Memory of a shape with given strides; to be written before it is read."""
+    """Uninitialised memory of a shape with given strides."""
     take("empty_strided", named)
     made = _spread("empty_strided", shape_of((tuple(size),)), tuple(stride), dtype, device)
     return requiring(made, requires_grad)
@@ -360,7 +364,7 @@ def empty_permuted(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Memory of a shape whose dimensions lie in the order named, outermost first."""
+    """Uninitialised memory of a shape with its dimensions in the given order, outermost first."""
     take("empty_permuted", named)
     shape = shape_of((tuple(size),))
     if sorted(physical_layout) != list(range(len(shape))):
@@ -380,7 +384,7 @@ def empty_permuted(
 def cosine_sum(
     op: str, length: int, periodic: bool, weights: Sequence[float], dtype: DType | None, device: Any
 ) -> Value:
-    """weights[0] - weights[1] cos(x) + weights[2] cos(2x) - ..., x once around over the window."""
+    """weights[0] - weights[1] cos(x) + weights[2] cos(2x) - ..., x from 0 to 2 pi."""
 
     def shape_at(x: Value) -> Value:
         total: Any = weights[0]
@@ -399,7 +403,7 @@ def window(
     dtype: DType | None,
     device: Any,
 ) -> Value:
-    """A window by a function of the place in it, 0 to 1; a periodic one leaves out its last point."""
+    """A window as a function of the position, 0 to 1; a periodic one omits its last point."""
     if length < 0:
         raise RushlightError(f"{op}: the length must not be negative, got {length}")
     dtype = dtype or get_default()
@@ -471,13 +475,13 @@ def bartlett_window(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """A triangle: up from 0 to 1 in the middle and down again."""
+    """A triangle: from 0 up to 1 in the middle and down to 0."""
     take("bartlett_window", named)
     made = window("bartlett_window", window_length, periodic, triangle, dtype, device)
     return requiring(made, requires_grad)
 
 
-# ---- methods of Tensor that PyTorch does not have as functions, or that take arguments about layout ----
+# ---- methods of Tensor that are no functions, or with layout arguments ----
 
 
 def _as(self: Value, named: dict[str, Any]) -> dict[str, Any]:
@@ -485,24 +489,24 @@ def _as(self: Value, named: dict[str, Any]) -> dict[str, Any]:
 
 
 def new_full(self: Value, size: Sequence[int], fill_value: float, **named: Any) -> Value:
-    """One value everywhere, with this tensor's type and device."""
+    """One value everywhere, with this tensor's dtype and device."""
     return creation.full(size, number_of(fill_value, "new_full"), **_as(self, named))
 
 
 def new_empty(self: Value, *size: int | Sequence[int], **named: Any) -> Value:
-    """Memory with this tensor's type and device; to be written before it is read."""
+    """Uninitialised memory with this tensor's dtype and device."""
     return creation.empty(*size, **_as(self, named))
 
 
 def new_empty_strided(
     self: Value, size: Sequence[int], stride: Sequence[int], **named: Any
 ) -> Value:
-    """Memory with given strides and this tensor's type and device."""
+    """Uninitialised memory with given strides and this tensor's dtype and device."""
     return empty_strided(size, stride, **_as(self, named))
 
 
 def type_as(self: Value, other: Value) -> Value:
-    """This tensor in the type of another."""
+    """This tensor in the dtype of another."""
     if not isinstance(other, Value):
         raise KindError(f"type_as(): a tensor is needed, got {type(other).__name__}")
     return e.cast(self, other._spec.dtype)
@@ -514,7 +518,7 @@ def pin_memory(self: Value, device: Any = None) -> Value:
 
 
 def is_pinned(self: Value, device: Any = None) -> bool:
-    """Never: host memory is not pinned here."""
+    """False: host memory is not pinned here."""
     return False
 
 

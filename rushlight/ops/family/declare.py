@@ -1,4 +1,4 @@
-"""The constructors with which ops are declared: one call, one op."""
+"""The constructors that declare ops: one call, one op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rushlight.tape.record.value import Value
 
 
 def as_operand(operand: Any) -> Any:
-    """A NumPy number counts as a Python one, an array as the tensor with its elements."""
+    """A NumPy number as a Python number, an array as a tensor with its elements."""
     if isinstance(operand, Value) or not hasattr(operand, "dtype"):
         return operand
     if operand.shape == ():
@@ -28,7 +28,7 @@ def as_operand(operand: Any) -> Any:
 
 
 def type_of_number(op: str, operand: Any) -> DType:
-    """The type that a Python number has among tensors; what is no number is refused."""
+    """The dtype of a Python number among tensors; other objects are refused."""
     if not isinstance(operand, (bool, int, float, complex)):
         raise OperandError(
             f"{op}: operands are tensors and Python numbers, got {type(operand).__name__}; "
@@ -79,7 +79,7 @@ def apply(op: Elementwise, *operands: Any) -> Any:
 
 
 def promoted(op: Any, inputs: Sequence[Value], static: Any) -> Sequence[Value]:
-    """Operands that give the same type as batches: a 0-dim one does not widen the result's type, as a batch it would."""
+    """Operands of equal promotion when batched: a 0-dim operand does not widen the result."""
     first = inputs[0]._spec.dtype
     if all(v._spec.dtype is first for v in inputs) or all(v._spec.shape for v in inputs):
         return inputs
@@ -108,12 +108,13 @@ def elementwise(
 ) -> Callable[..., Any]:
     """Declare an elementwise op; the number of operands is that of the body.
 
-    `accepts` are the types it is computed in: integers go to the default float where only floats are accepted.
-    `conditions` are operands that take no part in type promotion. `result` is the output's type, if not the common one.
-    One that is not `listed` is a kernel of composites, no public name. `second` is the keyword of the second operand.
-    A public op `rounds` a number to what a half type holds of it, unless stated otherwise.
-    `of_numbers`: two Python numbers are operands too. `operand_names` are what its record shows.
-    See Note [Facts of an op] for the others.
+    `accepts` are the types it is computed in: integers go to the default float where only floats
+    are accepted. `conditions` are operands that take no part in type promotion. `result` is the
+    output's type, if not the common one. One that is not `listed` is a kernel of composites, no
+    public name. `second` is the keyword of the second operand. A public op `rounds` a number to
+    what a half type holds of it, unless stated otherwise. `of_numbers`: two Python numbers are
+    operands too. `operand_names` are what its record shows. See Note [Facts of an op] for the
+    others.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
     op.rounds = listed if rounds is None else rounds
@@ -164,7 +165,10 @@ def rowwise(
     results: Sequence[DType | None] = (None,),
     rule: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Declare a rowwise op, called as `op(*inputs, dim=, keepdim=)`; public functions are written on it."""
+    """Declare a rowwise op, called as `op(*inputs, dim=, keepdim=)`.
+
+    Public functions are written on it.
+    """
     op = DeclaredRow(name, body, vjp, accepts, rows, kinds, results, rule, doc)
 
     def function(*inputs: Value, dim: int = -1, keepdim: bool = False) -> Any:

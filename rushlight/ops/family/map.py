@@ -1,11 +1,11 @@
 """Elementwise ops: a scalar formula, a derivative that is a scalar formula, one kernel each.
 
 # Note [Elementwise derivatives]
-1. A declared `vjp(g, out, *inputs)` is traced like the body; where it is left out the body is
+1. A declared `vjp(g, out, *inputs)` is traced like the body; without one the body is
    differentiated.
-2. All gradients an op's inputs need come from one kernel with several outputs (`MapGrad`), an
+2. All gradients of an op's inputs come from one kernel with several outputs (`MapGrad`), an
    elementwise op itself, so the next order follows in the same way.
-3. What the derivative saves is read off the formula: the inputs and outputs that still occur in it.
+3. The saves of the derivative are read from the formula: the inputs and outputs that occur in it.
 4. A gradient that is just `g` is passed on without a kernel.
 """
 
@@ -43,7 +43,10 @@ class Formula:
 
 
 class MapOp(Op):
-    """An op whose every output element depends on one element of each input. Subclasses give the formula."""
+    """An op whose output elements each depend on one element of each input.
+
+    Subclasses give the formula.
+    """
 
     __slots__ = ()
 
@@ -55,7 +58,10 @@ class MapOp(Op):
     def vjp_exprs(
         self, formula: Formula, static: Static, gs: list[Expr | None], outs: list[Expr]
     ) -> list[Expr | None]:
-        """The gradient of each input, as an expression; by default derived from the body. A g that is None did not come."""
+        """The gradient of each input, as an expression; by default derived from the body.
+
+        A missing g is None.
+        """
         wrt = [arg(i, compute_type(d)) for i, d in enumerate(formula.inputs)]
         came = [(out, g) for out, g in zip(formula.body, gs, strict=True) if g is not None]
         parts = gradients([out for out, _ in came], [g for _, g in came], wrt)
@@ -81,7 +87,10 @@ class MapOp(Op):
 def map_plan(
     op: Op, formula: Formula, ins: Sequence[Spec], outs: Sequence[Spec], static: Static
 ) -> Plan:
-    """A plan that stores the formula's results at `outs`, which have the broadcast shape and any strides."""
+    """A plan that stores the formula's results at `outs`, of the broadcast shape.
+
+    They may have any strides.
+    """
     shape = outs[0].shape
     strides = [spec.strides for spec in outs] + [
         broadcast_strides(spec.shape, spec.strides, shape) for spec in ins
@@ -97,7 +106,7 @@ def map_plan(
 
 
 def _nothing(*_: object) -> None:
-    """Stands for a kernel over no elements."""
+    """The launch of a kernel over no elements."""
 
 
 def map_kernel(
@@ -120,16 +129,18 @@ def map_kernel(
 
 
 class Elementwise(MapOp):
-    """A declared elementwise op. Operands are tensors or Python numbers; `static` is the pattern of them."""
+    """A declared elementwise op. Operands are tensors or Python numbers.
+
+    `static` is the pattern of them.
+    """
 
     __slots__ = ("accepts", "body", "conditions", "of_numbers", "refuse", "result", "rounds", "vjp")
 
     batching = "elementwise.elementwise"
     static_is_pattern = True
 
-    refuse: (
-        Callable[[Sequence[Value], Sequence[Any]], None] | None
-    )  # looks at tensors and operands before a call; raises
+    # Checks tensors and operands before a call; raises.
+    refuse: Callable[[Sequence[Value], Sequence[Any]], None] | None
 
     def __init__(
         self,
@@ -149,10 +160,11 @@ class Elementwise(MapOp):
         self.conditions = conditions
         self.refuse = None
         self.of_numbers = False  # whether two Python numbers are operands too
-        self.rounds = False  # whether a number counts as what a half type holds of it, as in most of PyTorch's ops
+        # Whether a number is rounded to a half dtype, as in most of PyTorch's ops.
+        self.rounds = False
 
     def common_type(self, ins: Sequence[Spec], static: Static) -> DType:
-        """The type the formula is computed in and, unless `result` says otherwise, stored in."""
+        """The compute type of the formula, and the dtype of its result unless `result` is given."""
         tensors, scalars = [], []
         numbers = iter(ins)
         for place, kind in enumerate(static):
@@ -183,8 +195,7 @@ class Elementwise(MapOp):
                 leaf = arg(tensors, compute_type(own))
                 if place not in self.conditions:
                     leaf = s.cast(leaf, compute)
-                    # A 0-dim operand may be of a wider type; it counts as what the common type
-                    # holds of it.
+                    # A 0-dim operand may have a wider dtype; it is rounded to the common dtype.
                     leaf = (
                         s.wrapped(leaf, common)
                         if own.itemsize >= common.itemsize and own is not common
@@ -195,9 +206,8 @@ class Elementwise(MapOp):
                         and own is not common
                         and (own.kind != "f" or self.result is dtypes.bool_)
                     ):
-                        leaf = s.rounded(
-                            leaf, common
-                        )  # only where no gradient asks for the way back
+                        # Only where no gradient is needed.
+                        leaf = s.rounded(leaf, common)
                 leaves.append(leaf)
                 tensors += 1
         return leaves, tuple(params)
@@ -208,8 +218,8 @@ class Elementwise(MapOp):
             check_dtypes(self.name, [Spec.of(i.device, common, i.shape) for i in ins], self.accepts)
         leaves, params = self.operands(ins, static)
         body = self.body(*leaves)
-        # Some formulas give a real number of complex ones, e.g. the absolute value, or the other
-        # way round.
+        # Some formulas have a real result of complex numbers, e.g. the absolute value, or the
+        # reverse.
         out = self.result or (
             common if (body.dtype.kind == "c") == (common.kind == "c") else body.dtype
         )
@@ -222,13 +232,13 @@ class Elementwise(MapOp):
         if self.vjp is None:
             return super().vjp_exprs(formula, static, gs, outs)
         g = gs[0]
-        assert g is not None  # there is one output: without its gradient nothing is asked
+        assert g is not None  # there is one output: without its gradient there is nothing to do
         ins = [_TypeOnly(d) for d in formula.inputs]
         leaves, _ = self.operands(ins, static)  # type: ignore[arg-type]
-        # The formula speaks of the common type, whatever the tensors' own.
+        # The formula is written for the common dtype, for any dtypes of the tensors.
         common = next(leaf.dtype for i, leaf in enumerate(leaves) if i not in self.conditions)
         if formula.outputs[0].kind == "c":
-            # What is declared is g times a derivative; see COMPLEX_RULES.
+            # The declaration is g times a derivative; see COMPLEX_RULES.
             parts = _as_tuple(self.vjp(s.conj(s.cast(g, common)), s.cast(outs[0], common), *leaves))
             parts = tuple(p if p is None else s.conj(p) for p in parts)
         elif common.kind == "c":
@@ -247,7 +257,7 @@ def _as_tuple(parts: Any) -> tuple[Expr | None, ...]:
 
 
 class _TypeOnly:
-    """A spec as far as types go; promotion is already settled, so dimensions do not matter."""
+    """A spec for its dtype only; promotion is done already, so dimensions do not matter."""
 
     __slots__ = ("dtype", "shape")
 
@@ -257,7 +267,10 @@ class _TypeOnly:
 
 
 class MapGrad(MapOp):
-    """The fused derivative of a map: gradients, then saved values, in; one gradient per asked input out."""
+    """The fused derivative of a map: gradients and saved values in.
+
+    One gradient per needed input out.
+    """
 
     __slots__ = ("fixed",)
 
@@ -272,11 +285,11 @@ class MapGrad(MapOp):
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """A map's derivative, for those of its results that a gradient came to."""
+    """A map's derivative, for those of its results that have a gradient."""
 
     grad_op: MapGrad | None
     computed: list[int]  # inputs whose gradient the kernel computes
-    through: dict[int, int]  # inputs whose gradient is that of an output, as it is
+    through: dict[int, int]  # inputs whose gradient is that of an output, unchanged
     flat: list[int]  # inputs on which nothing depends
     used_gs: list[int]
     saves_in: tuple[int, ...]
@@ -286,8 +299,8 @@ class _Traced:
 def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     formula = op.formula(plan.ins, plan.static)
     n, m = len(formula.inputs), len(formula.outputs)
-    # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then used ones are
-    # numbered anew.
+    # While tracing: inputs are args 0..n-1, outputs n.., gradients n+m..; then the used ones are
+    # renumbered.
     outs = [arg(n + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     gs = [arg(n + m + j, compute_type(d)) for j, d in enumerate(formula.outputs)]
     parts = op.vjp_exprs(
@@ -302,7 +315,7 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
         if parts[i] is g and formula.inputs[i] is formula.outputs[j]
     }
     computed = [i for i in asked if i not in through]
-    if computed and all(came):  # zeros come from the same kernel
+    if computed and all(came):  # the same kernel computes zeros
         constant = [i for i in flat if formula.inputs[i].kind == "f"]
         parts = [
             const(0, compute_type(d)) if i in constant else parts[i]
@@ -366,7 +379,7 @@ def _map_rule(op: MapOp, plan: Plan, needs: int, full: _Traced) -> Callable[...,
     traced = {(True,) * len(plan.outs): full}
 
     def choose(came: tuple[bool, ...]) -> _Traced:
-        """The derivative without the gradients that did not come: zeros in their place would turn Inf into NaN."""
+        """The derivative without missing gradients: zeros would turn Inf into NaN."""
         found = _traced(op, plan, needs, came)
         saved = set(found.saves_in) <= set(full.saves_in) and set(found.saves_out) <= set(
             full.saves_out

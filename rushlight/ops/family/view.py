@@ -1,12 +1,14 @@
-"""Views: another way to see the same storage. No kernel runs; the derivative is another view or a copy.
+"""Views: another layout of the same storage. No kernel runs.
+
+The derivative is another view or a copy.
 
 # Note [Moving views]
-1. Where a view of a kind begins (the index of `select`, the start of `slice`) is a launch parameter
-   of its plan: there is one plan per spec and shape of the key, whatever the index, recorded or
-   not. The parameter counts steps of `Plan.stride` bytes.
-2. A plan is made with the least and the most bytes that keep the view inside its input, and each
-   call compares (`Plan.skip`). See Note [Reach].
-3. The derivative hands the parameter on to `place_view`, so one program does for every index.
+1. The start of a view (the index of `select`, the start of `slice`) is a launch parameter of its
+   plan: there is one plan per spec and form of the key, for every index, recorded or not. The
+   parameter counts steps of `Plan.stride` bytes.
+2. A plan has the least and the most bytes that keep the view inside its input, and each call
+   compares (`Plan.skip`). See Note [Reach].
+3. The derivative passes the parameter to `place_view`, so one program serves every index.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from rushlight.tape.record.op import Grad, Op, Plan, Static
 
 # (shape, strides, *static) -> (shape, strides, offset in elements)
 ViewRule = Callable[..., tuple[Shape, Shape, int]]
-# The static arguments of a view of a batch, from the number of its levels, their sizes and the static
-# arguments for one example.
+# The static arguments of a view of a batch, from the number of its levels, their sizes and the
+# static arguments for one example.
 Shift = Callable[[int, tuple[int, ...], Static], Static]
 
 
@@ -41,15 +43,15 @@ def shift_last_two(lead: int, sizes: tuple[int, ...], static: Static) -> Static:
 
 
 class View(Op):
-    """`rule` says what is seen; `vjp(g, x, *static)` gives the gradient of x, x being known by shape only.
+    """`rule` says what is seen.
 
-    `seen_as` is the type seen, where it is not x's own: strides and offset then count elements of
-    that type. Where it is `moving`, the rule gives the elements per unit of its parameter instead
-    of an offset, and the derivative is `vjp(g, x, static, params)`. See Note [Moving views].
-    Nothing is seen beyond x, unless `beyond` says so: then each call checks the storage. See Note
-    [Reach].
-    `shift` gives the static arguments of the view of a whole batch; where no such arguments would
-    do, `batching` names the batching rule.
+    `vjp(g, x, *static)` gives the gradient of x, x being known by shape only. `seen_as` is the type
+    seen, where it is not x's own: strides and offset then count elements of that type. Where it is
+    `moving`, the rule gives the elements per unit of its parameter instead of an offset, and the
+    derivative is `vjp(g, x, static, params)`. See Note [Moving views]. Nothing is seen beyond x,
+    unless `beyond` says so: then each call checks the storage. See Note [Reach]. `shift` gives the
+    static arguments of the view of a whole batch; where no such arguments would do, `batching`
+    names the batching rule.
     """
 
     __slots__ = ("batching", "beyond", "moving", "rule", "seen_as", "shift", "vjp")
@@ -99,11 +101,11 @@ class View(Op):
 
 
 class Views(Op):
-    """Several views of one value, recorded once: `rule` gives one (shape, strides, offset) for each.
+    """Several views of one value, recorded once: `rule` gives a layout for each.
 
-    `vjp(grads, x, *static)` puts the gradient of x together from theirs, None where a view got
-    none. A view's own gradient is a whole tensor that is zero elsewhere, so that of many views
-    recorded one by one is quadratic work.
+    A layout is (shape, strides, offset). `vjp(grads, x, *static)` combines the gradient of x from
+    theirs, None where a view has none. A view's own gradient is a whole tensor that is zero
+    elsewhere, so that of many views recorded one by one is quadratic work.
     """
 
     __slots__ = ("rule", "shift", "vjp")

@@ -1,4 +1,7 @@
-"""Reading and writing the elements that an index or a mask names. See Note [Scattering] in scatter.py for the writing."""
+"""Reading and writing elements by an index or a mask.
+
+Note [Scattering] in scatter.py has the writes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 
 _MANY = 1 << 20  # comparisons
-NARROW = (1 << 31) - 1  # places that int32 can count
+NARROW = (1 << 31) - 1  # positions that int32 can count
 
 
 def lifted(x: Value) -> Value:
@@ -30,7 +33,7 @@ def lifted(x: Value) -> Value:
 
 
 def hits(index: Value, dim: int, shape: Shape) -> Value:
-    """How often index names each place of `shape`, in int32."""
+    """How often index names each position of `shape`, in int32."""
     ones = spread(index, int32, index._spec.shape, 1)
     return gather.scatter_add(filled(index, int32, shape, 0), dim, index, ones)
 
@@ -67,7 +70,7 @@ def scatter(
     value: Any = None,
     reduce: str | None = None,
 ) -> Value:
-    """The input with src, a tensor or a number, at the places that index names along a dimension.
+    """The input with src, a tensor or a number, at the positions of index along a dimension.
 
     Example:
         >>> index = torch.tensor([[0, 2], [1, 0]])
@@ -100,14 +103,14 @@ def scatter(
 
 
 def _first(src: Value, index: Value) -> Value:
-    """What of src an index takes: the index may be smaller."""
+    """The part of src that an index uses: the index may be smaller."""
     for i, n in enumerate(index._spec.shape):
         src = views.slice_dim(src, i, 0, n)
     return src
 
 
 def _multiplied(x: Value, dim: int, index: Value, src: Value) -> Value:
-    """x times src where index puts it, slice by slice: the parts of a product of complex numbers are not products."""
+    """x times src at index, slice by slice, for complex numbers."""
     for k in range(index._spec.shape[dim]):
         at = views.slice_dim(index, dim, k, 1)
         x = scattered(
@@ -141,9 +144,9 @@ def _reduced(
 def scatter_reduce(
     input: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """The input reduced with src where index puts it: sum, prod, mean, amax or amin; equal ones share a gradient.
+    """The input reduced with src at index: sum, prod, mean, amax or amin.
 
-    Example:
+    Equal ones share a gradient. Example:
         >>> index = torch.tensor([0, 1, 0])
         >>> src = torch.tensor([1.0, 2.0, 3.0])
         >>> torch.scatter_reduce(torch.zeros(2), 0, index, src, 'amax')
@@ -169,7 +172,7 @@ def scatter_reduce(
 def _slices(
     op: str, x: Value, dim: int, index: Value, source: Value | None
 ) -> tuple[int, Value, Value | None]:
-    """(dim, the 1-d index spread over x's other dimensions, the source), checked."""
+    """(dim, the 1-d index expanded over x's other dimensions, the source), checked."""
     dim = wrap_dim(dim, len(x._spec.shape), op)
     gather.check_index(op, index)
     if len(index._spec.shape) > 1:
@@ -180,7 +183,8 @@ def _slices(
         source = lifted(source)
         if source._spec.dtype is not x._spec.dtype:
             raise DTypeError(
-                f"{op}: source {source._spec!r} must have the dtype of {x._spec!r}; cast with .to(dtype)"
+                f"{op}: source {source._spec!r} must have the dtype of {x._spec!r}; cast with "
+                ".to(dtype)"
             )
         if source._spec.shape != shape:
             raise ShapeError(
@@ -192,7 +196,7 @@ def _slices(
 
 @composite("index_add", inplace="scatter", out="exact", pure=True)
 def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: float = 1) -> Value:
-    """The input with slices of source, times alpha, added to those that index names.
+    """The input with slices of source, times alpha, added to those at index.
 
     Example:
         >>> torch.index_add(torch.zeros(3), 0, torch.tensor([2, 2]), torch.tensor([1.0, 5.0]))
@@ -207,7 +211,7 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: flo
 
 @composite("index_copy", inplace="scatter", out="exact", pure=True)
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
-    """The input with the slices that index names replaced by those of source.
+    """The input with the slices at index replaced by those of source.
 
     Example:
         >>> torch.index_copy(torch.zeros(3), 0, torch.tensor([2, 0]), torch.tensor([1.0, 5.0]))
@@ -222,13 +226,19 @@ def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
 
 
 def written_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
-    """x with the slices of a dimension that a vector names replaced; the last of equal ones stays."""
+    """x with the slices of a dimension at a vector of indices replaced.
+
+    The last of equal ones stays.
+    """
     dim, at, _ = _slices("index", x, dim, index, None)
     return scattered("set", x, dim, at, source)
 
 
 def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
-    """x with slices added to those of a dimension that a vector names; bools are added as `or`."""
+    """x with slices added to those of a dimension at a vector of indices.
+
+    Bools are combined by `or`.
+    """
     dim, at, _ = _slices("index", x, dim, index, None)
     if x._spec.dtype is not bool_:
         return gather.scatter_add(x, dim, at, source)
@@ -237,7 +247,7 @@ def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
 
 @composite("index_fill", inplace="scatter", pure=True)
 def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
-    """The input with the slices that index names filled with a number or a 0-dim tensor.
+    """The input with the slices at index filled with a number or a 0-dim tensor.
 
     Example:
         >>> torch.index_fill(torch.zeros(2, 3), 1, torch.tensor([0, 2]), 7.0)
@@ -265,7 +275,7 @@ def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
 def index_reduce(
     input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """The input with slices of source reduced into those that index names: prod, mean, amax or amin.
+    """The input with slices of source reduced into those at index: prod, mean, amax or amin.
 
     Example:
         >>> index = torch.tensor([0, 0])
@@ -287,7 +297,7 @@ def index_reduce(
 
 @composite("take", out="exact", pure=True)
 def take(input: Value, index: Value) -> Value:
-    """The elements at places counted in rows; negative ones count from the end.
+    """The elements at row-major positions; negative ones count from the end.
 
     Example:
         >>> torch.take(torch.tensor([[4, 3], [5, 2]]), torch.tensor([0, 3]))
@@ -301,7 +311,7 @@ def take(input: Value, index: Value) -> Value:
 
 @composite("put", inplace="scatter", pure=True)
 def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """The input with source at places counted in rows, or added there.
+    """The input with source at row-major positions, or added there.
 
     Example:
         >>> torch.put(torch.zeros(2, 2), torch.tensor([1, 2]), torch.tensor([5.0, 6.0]))
@@ -311,7 +321,8 @@ def put(input: Value, index: Value, source: Value, accumulate: bool = False) -> 
     gather.check_index("put", index)
     if source._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"put: source {source._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"
+            f"put: source {source._spec!r} must have the dtype of {input._spec!r}; cast with "
+            ".to(dtype)"
         )
     if source._spec.numel != index._spec.numel:
         raise IndexError(
@@ -344,7 +355,8 @@ def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Valu
     rank = len(input._spec.shape)
     if len(indices._spec.shape) != rank:
         raise ShapeError(
-            f"take_along_dim: {indices._spec!r} and {input._spec!r} must have equally many dimensions"
+            f"take_along_dim: {indices._spec!r} and {input._spec!r} must have equally many "
+            "dimensions"
         )
     dim = wrap_dim(dim, rank, "take_along_dim")
     shape, wanted = list(input._spec.shape), list(indices._spec.shape)
@@ -371,7 +383,7 @@ def check_mask(op: str, mask: Value) -> Value:
 
 @composite("masked_select", out="exact")
 def masked_select(input: Value, mask: Value) -> Value:
-    """The elements where the mask is true, as a vector; their number is read off the device.
+    """The elements where the mask is true, as a vector; their number is read from the device.
 
     Example:
         >>> x = torch.tensor([1, -2, 3])
@@ -408,7 +420,8 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     chosen = views.expand(mask, shape)
     flat = views.reshape(chosen, (numel(shape),))
     number = e.sub(compaction.running(flat), 1)
-    # A place beyond the source is an index out of range there, which raises; what is not chosen reads the first.
+    # A position beyond the source is an index out of range there, which raises; unselected elements
+    # read the first.
     at = e.select(flat, number, 0)
     given = ravel(source) if source._spec.numel else filled(source, source._spec.dtype, (1,), 0)
     new = views.reshape(gather.gather(given, 0, at), shape)
@@ -416,7 +429,7 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
 
 
 def _coordinates(places: Value, shape: Shape, missing: int | None = None) -> list[Value]:
-    """Places counted in rows as an index per dimension."""
+    """Row-major positions as an index per dimension."""
     narrow = numel(shape) <= NARROW  # devices divide int32 several times as fast
     rest = e.cast(places, int32) if narrow and len(shape) > 1 else places
     found = []
@@ -429,13 +442,16 @@ def _coordinates(places: Value, shape: Shape, missing: int | None = None) -> lis
 
 
 def nonzero_each(x: Value) -> list[Value]:
-    """An index vector per dimension of the elements that are not zero; their number is read off the device."""
+    """An index vector per dimension of the nonzero elements.
+
+    Their number is read from the device.
+    """
     return _coordinates(compaction.chosen(e.cast(x, bool_)), x._spec.shape)
 
 
 @composite("nonzero", out="exact")
 def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
-    """Where elements are not zero: a row of coordinates each, or an index vector per dimension.
+    """The nonzero elements: a row of coordinates each, or an index vector per dimension.
 
     Example:
         >>> torch.nonzero(torch.tensor([[0, 1], [2, 0]]))
@@ -452,7 +468,7 @@ def nonzero(input: Value, *, as_tuple: bool = False) -> Any:
 
 @composite("argwhere")
 def argwhere(input: Value) -> Value:
-    """Where elements are not zero: a row of coordinates each.
+    """The nonzero elements: a row of coordinates each.
 
     Example:
         >>> torch.argwhere(torch.tensor([0, 3, 4]))
@@ -464,7 +480,7 @@ def argwhere(input: Value) -> Value:
 
 @composite("nonzero_static", out="exact")
 def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
-    """`nonzero` cut or filled up to `size` rows: nothing is read off the device."""
+    """`nonzero` cut or filled up to `size` rows: nothing is read from the device."""
     if size < 0:
         raise ShapeError(f"nonzero_static: size must not be negative, got {size}")
     shape = input._spec.shape
@@ -474,7 +490,7 @@ def nonzero_static(input: Value, *, size: int, fill_value: int = -1) -> Value:
     return views.stack(_coordinates(places, shape, fill_value), 1)
 
 
-# ---- answers about elements ----
+# ---- comparisons ----
 
 
 @composite(
@@ -491,7 +507,7 @@ def isin(
     assume_unique: bool = False,
     invert: bool = False,
 ) -> Value:
-    """Whether each element is among the others: each is compared with each, or, where that is much, looked up in order.
+    """Whether each element is among the others: compared with each, or, for many, by binary search.
 
     Example:
         >>> torch.isin(torch.tensor([1, 2, 3]), torch.tensor([3, 1]))
@@ -518,7 +534,7 @@ def isin(
 
 @composite("equal")
 def equal(input: Value, other: Value) -> bool:
-    """Whether shapes and all elements are equal; the answer is read off the device."""
+    """Whether shapes and all elements are equal; the result is read from the device."""
     if input._spec.shape != other._spec.shape:
         return False
     return bool(read_back.read(reductions.all_(e.eq(input, other)))[0])
@@ -528,6 +544,6 @@ def equal(input: Value, other: Value) -> bool:
 def allclose(
     input: Value, other: Value, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Whether all elements are close; the answer is read off the device."""
+    """Whether all elements are close; the result is read from the device."""
     close = REGISTRY["isclose"].function(input, other, rtol, atol, equal_nan)
     return bool(read_back.read(reductions.all_(close))[0])

@@ -1,15 +1,15 @@
 """Indexing with brackets, reading and writing.
 
 # Note [Subscripts]
-1. Ints, slices, None and ... are views and come first; what is left are index tensors and the
-   dimensions they stand at.
+1. Ints, slices, None and ... are views and are applied first; the rest are index tensors and their
+   dimensions.
 2. A list is an index tensor. A bool mask of n dimensions stands for n index vectors, those of its
    true elements. A bool, Python's or 0-dim, stands for a new dimension, taken once or not at all.
-3. Index tensors broadcast against each other. Where they stand side by side their dimensions take
-   that place, else they come first.
-4. A 0-dim integer tensor is an int, read off the device, so that x[i] is a view whatever i is.
-   Where it differs between the examples of a `vmap` it is not read: what is got is a copy, and it
-   is written as an index tensor next to the others, which gives the same shape.
+3. Index tensors broadcast against each other. Where they are adjacent their dimensions take that
+   position, else they come first.
+4. A 0-dim integer tensor is an int, read from the device, so that x[i] is a view for every i. Where
+   it differs between the examples of a `vmap` it is not read: the result is a copy, and a write
+   treats it as an index tensor next to the others, which gives the same shape.
 5. A list alone in the brackets that holds lists, tensors, slices, None or ... counts as the tuple
    of its items.
 """
@@ -43,7 +43,8 @@ def _from_list(x: Value, key: Any) -> Value:
     if isinstance(key, Value):
         if key._spec.numel != 1:
             raise TypeError(
-                f"index: a list of indices holds tensors of one element, got {key._spec!r}; stack them"
+                f"index: a list of indices holds tensors of one element, got {key._spec!r}; stack "
+                "them"
             )
         return views.reshape(key, ())
     if isinstance(key, (list, tuple, range)) or getattr(key, "shape", ()) != ():
@@ -68,7 +69,7 @@ def _from_list(x: Value, key: Any) -> Value:
 
 
 def _is_index(key: Any) -> bool:
-    """An int, a tensor of no dimensions excepted: NumPy's integers too."""
+    """An int, but for 0-dim tensors: NumPy's integers too."""
     return (
         not isinstance(key, (bool, Value))
         and hasattr(key, "__index__")
@@ -80,7 +81,7 @@ def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
     if isinstance(key, Value):
         if key._spec.dtype is uint8:
-            return e.cast(key, bool_)  # a mask, as PyTorch has it
+            return e.cast(key, bool_)  # a mask, as in PyTorch
         return key if key._spec.shape or key._spec.dtype not in INTEGER else e.cast(key, int64)
     if type(key) is int or key is None or key is Ellipsis or isinstance(key, bool):
         return key
@@ -93,16 +94,15 @@ def _normal(x: Value, key: Any) -> Any:
         )
     if _is_index(key):
         return int(key.__index__())
-    if (
-        hasattr(key, "tolist") and getattr(key, "shape", None) == () and isinstance(key.item(), int)
-    ):  # a NumPy number
+    # a NumPy number.
+    if hasattr(key, "tolist") and getattr(key, "shape", None) == () and isinstance(key.item(), int):
         return key.item()
     if isinstance(key, (list, tuple, range)) or _is_array(key):
         return _from_list(x, key)
     kind = TypeError if isinstance(key, str) else IndexError
     raise kind(
-        "index: only integers, slices (`:`), ellipsis (`...`), None and integer or bool tensors or lists of them are "
-        f"valid indices, got {type(key).__name__}"
+        "index: only integers, slices (`:`), ellipsis (`...`), None and integer or bool tensors or "
+        f"lists of them are valid indices, got {type(key).__name__}"
     )
 
 
@@ -121,7 +121,7 @@ def _is_array(key: Any) -> bool:
 
 
 def _width(key: Any) -> int:
-    """How many dimensions an entry uses."""
+    """The number of dimensions an entry uses."""
     if key is None or key is Ellipsis or isinstance(key, bool):
         return 0
     return len(key._spec.shape) if isinstance(key, Value) and key._spec.dtype is bool_ else 1
@@ -141,9 +141,8 @@ def _expanded(x: Value, key: Key) -> list[Any]:
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if not dots:
         return keys + fill
-    rest = [
-        k for k in keys[dots[0] + 1 :] if k is not Ellipsis
-    ]  # further ones stand for no dimension
+    # Further ones stand for no dimension.
+    rest = [k for k in keys[dots[0] + 1 :] if k is not Ellipsis]
     return keys[: dots[0]] + fill + rest
 
 
@@ -158,7 +157,7 @@ def _slice(x: Value, dim: int, key: slice) -> Value:
 
 
 def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
-    """A bool mask as index vectors, put on `left`; x and the dimension after it."""
+    """Append a bool mask's index vectors to `left`; returns x and the dimension after it."""
     shape = mask._spec.shape
     if not shape:
         left.append((dim, nonzero.chosen(views.reshape(mask, (1,)))))
@@ -166,8 +165,8 @@ def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
     seen = x._spec.shape[dim : dim + len(shape)]
     if seen != shape:
         raise IndexError(
-            f"index: the shape of the mask {list(shape)} does not match the shape of the indexed tensor "
-            f"{list(x._spec.shape)} at index {dim}"
+            f"index: the shape of the mask {list(shape)} does not match the shape of the indexed "
+            f"tensor {list(x._spec.shape)} at index {dim}"
         )
     if (
         len(shape) > 1
@@ -175,8 +174,7 @@ def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
         and x._spec.numel
         and not (x._spec.hidden or mask._spec.hidden)
     ):
-        # The masked dimensions seen as one: a place in it is one number, and no coordinates are
-        # needed.
+        # The masked dimensions merged: a position in it is one number, without coordinates.
         seen = (*x._spec.shape[:dim], numel(shape), *x._spec.shape[dim + len(shape) :])
         left.append((dim, nonzero.chosen(mask)))
         return views.view(x, seen), dim + 1
@@ -185,14 +183,20 @@ def _mask(x: Value, dim: int, mask: Value, left: Left) -> tuple[Value, int]:
 
 
 def _picked(x: Value, dim: int, index: Value) -> Value:
-    """One index of a dimension, named by a 0-dim tensor: the dimension goes away and nothing is read."""
+    """One index of a dimension, given by a 0-dim tensor, which is not read.
+
+    The dimension is removed.
+    """
     place = views.reshape(gather.from_end(index, x._spec.shape[dim]), (1,))
     shape = x._spec.shape
     return views.reshape(gather.index_select(x, dim, place), shape[:dim] + shape[dim + 1 :])
 
 
 def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left]:
-    """Apply ints, slices and None as views; what is left are tensors and their dimensions. Note [Subscripts]."""
+    """Apply ints, slices and None as views; returns tensors and their dimensions.
+
+    Note [Subscripts].
+    """
     left: Left = []
     picked: Left = []
     dim = 0
@@ -236,7 +240,10 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
 
 
 def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
-    """x with the dimensions of 0-dim indices in front of the first other index, and all indices by their dimensions there."""
+    """x with the dimensions of 0-dim indices moved, and all indices by dimension.
+
+    They come before the first other index.
+    """
     own = [d for d, _ in picked]
     rest = [d for d in range(len(x._spec.shape)) if d not in own]
     at = rest.index(left[0][0]) if left else 0
@@ -281,14 +288,13 @@ def get_item(x: Value, key: Key) -> Value:
         return _masked_rows(x, key)
     seen, left = basic(x, _expanded(x, key))
     if not left:
-        # A view even when everything is taken, so that writing to it writes to x and the handle is
-        # new.
+        # A view even of everything, so that a write to it writes to x and the handle is new.
         return seen if seen is not x else views.view(x, x._spec.shape)
     return read_at(seen, left)
 
 
 def _masks_rows(x: Value, mask: Value) -> bool:
-    """Whether a mask alone stands for rows of x: its first dimensions, merged."""
+    """Whether a mask alone selects rows of x: its first dimensions, merged."""
     shape = mask._spec.shape
     known = not (x._spec.hidden or mask._spec.hidden) and x._spec.device is mask._spec.device
     return bool(known and shape and x._spec.numel and x._spec.shape[: len(shape)] == shape)
@@ -332,7 +338,7 @@ class Places:
         return gather.merged_index(indices, self.sizes)
 
     def merged(self, x: Value) -> Value:
-        """x with the indexed dimensions as its first one."""
+        """x with the indexed dimensions merged and first."""
         return views.reshape(
             views.permute(x, (*self.dims, *self.rest)), (numel(self.sizes), *self.kept)
         )
@@ -369,7 +375,8 @@ class Places:
 def _check_empty(places: Places) -> None:
     if numel(places.shape) and not numel(places.sizes):
         raise IndexError(
-            f"index: a dimension of size 0 is indexed ({list(places.sizes)}); there is nothing to take"
+            f"index: a dimension of size 0 is indexed ({list(places.sizes)}); there is nothing to "
+            "take"
         )
 
 
@@ -387,7 +394,7 @@ def read_at(x: Value, left: Left) -> Value:
 
 
 def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:
-    """x with values, broadcast, at the places that index tensors name, or added there."""
+    """x with values, broadcast, at the positions of index tensors, or added there."""
     places = Places(x, left)
     _check_empty(places)
     shape = places.result_shape()
@@ -435,9 +442,8 @@ def _mask_over(x: Value, keys: list[Any]) -> Value | None:
 
 def set_item(x: Value, key: Key, value: Any) -> None:
     """x[key] = value."""
-    inplace.check_record(
-        x, "x[...] = value"
-    )  # what shares memory with itself is refused when it is written
+    # A write refuses memory that overlaps itself.
+    inplace.check_record(x, "x[...] = value")
     if key is False:
         return
     keys = _expanded(x, None if key is True else key)
@@ -468,14 +474,17 @@ def set_item(x: Value, key: Key, value: Any) -> None:
 
 
 def _check_kind(x: Value, keys: list[Any], value: Value) -> None:
-    """Refuse values of another type, which index tensors do not convert; one value for masks alone is converted."""
+    """Refuse values of another dtype, which index tensors do not convert.
+
+    One value for masks is converted.
+    """
     if value._spec.dtype is x._spec.dtype:
         return
     used = [k for k in keys if isinstance(k, Value) and (k._spec.shape or k._spec.dtype is bool_)]
     if value._spec.numel != 1 or not used or any(k._spec.dtype is not bool_ for k in used):
         raise DTypeError(
-            f"x[...] = value: index tensors put values of type {x._spec.dtype.name} into {x._spec!r}, got {value._spec!r}; "
-            f"cast with .to(x.dtype)"
+            f"x[...] = value: index tensors put values of type {x._spec.dtype.name} into "
+            f"{x._spec!r}, got {value._spec!r}; cast with .to(x.dtype)"
         )
 
 
@@ -494,9 +503,9 @@ def _number(x: Value, value: Any) -> Value:
 def index_put(
     input: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """The input with values at the places that index tensors name (None: all of a dimension), or added there.
+    """The input with values at the positions of index tensors, or added there.
 
-    Example:
+    None stands for all of a dimension. Example:
         >>> places = (torch.tensor([0, 1]), torch.tensor([2, 0]))
         >>> torch.index_put(torch.zeros(2, 3), places, torch.tensor([1.0, 2.0]))
         tensor([[0., 0., 1.],
@@ -504,7 +513,8 @@ def index_put(
     """
     if values._spec.dtype is not input._spec.dtype:
         raise DTypeError(
-            f"index_put: values {values._spec!r} must have the dtype of {input._spec!r}; cast with .to(dtype)"
+            f"index_put: values {values._spec!r} must have the dtype of {input._spec!r}; cast with "
+            ".to(dtype)"
         )
     keys = [slice(None) if k is None else k for k in indices]
     if len(keys) > len(input._spec.shape):
@@ -512,7 +522,7 @@ def index_put(
             f"index_put: {len(keys)} indices for a tensor of dimension {len(input._spec.shape)}"
         )
     if any(isinstance(k, Value) and k._spec.dtype in INDEX and not k._spec.shape for k in keys):
-        # Here a 0-dim index is a tensor among others, not an int.
+        # Here a 0-dim index is an index tensor, not an int.
         keys = [
             views.reshape(k, (1,)) if isinstance(k, Value) and not k._spec.shape else k
             for k in keys

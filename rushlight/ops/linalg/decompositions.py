@@ -43,7 +43,10 @@ Results = list[tuple[DType, tuple[int, ...]]]
 
 
 def is_recorded(x: Value) -> bool:
-    """Whether a gradient may be asked through what is made of x. No memo may keep a choice made by it."""
+    """Whether a gradient may be needed through results of x.
+
+    No memo may keep a choice made by it.
+    """
     impure()
     return is_followed(x)
 
@@ -72,7 +75,7 @@ _cholesky_op = LibraryOp(
 
 
 class CholeskyEx(NamedTuple):
-    """What linalg.cholesky_ex gives."""
+    """The result of linalg.cholesky_ex."""
 
     L: Any
     info: Any
@@ -87,7 +90,10 @@ def _factored(a: Value, upper: bool, label: str) -> CholeskyEx:
 
 @composite("linalg_cholesky_ex", method=False, top=False, out="exact")
 def cholesky_ex(A: Value, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
-    """L of A = L L^H (U of U^H U), and 0 or the order of the first minor that is not positive definite."""
+    """L of A = L L^H (U of U^H U), and per matrix an info.
+
+    The info is 0 or the order of the first minor that is not positive definite.
+    """
     return _factored(A, upper, "linalg.cholesky_ex" if check_errors else "")
 
 
@@ -179,13 +185,14 @@ def _qr_grad(
     m, n = ins[0].shape[-2:]
     if mode == "r":
         raise RushlightError(
-            "linalg.qr: The derivative of linalg.qr depends on Q, which is not computed when mode='r'. "
-            "Use linalg.qr(A, mode='reduced') if you are going to differentiate through linalg.qr."
+            "linalg.qr: The derivative of linalg.qr depends on Q, which is not computed when "
+            "mode='r'. Use linalg.qr(A, mode='reduced') if you are going to differentiate through "
+            "linalg.qr."
         )
     if mode == "complete" and m > n:
         raise RushlightError(
-            "linalg.qr: The QR decomposition is not differentiable when mode='complete' and nrows > ncols; "
-            "use mode='reduced'"
+            "linalg.qr: The QR decomposition is not differentiable when mode='complete' and nrows "
+            "> ncols; use mode='reduced'"
         )
     (g_q, g_r), (q, r) = grads, outs
     k = min(m, n)
@@ -218,7 +225,7 @@ _r_op = LibraryOp("lapack", "qr", _qr_results, "R alone.", _qr_grad)
 
 
 class QR(NamedTuple):
-    """What qr gives."""
+    """The result of qr."""
 
     Q: Any
     R: Any
@@ -252,7 +259,7 @@ def qr(input: Value, some: bool = True) -> QR:
 
 
 class Geqrf(NamedTuple):
-    """What geqrf gives."""
+    """The result of geqrf."""
 
     a: Any
     tau: Any
@@ -271,7 +278,7 @@ _geqrf_op = LibraryOp(
 
 @composite("geqrf", out="cast")
 def geqrf(input: Value) -> Geqrf:
-    """R with the reflectors that make Q below its diagonal, and their factors."""
+    """R, the reflectors of Q below its diagonal, and their factors."""
     check_matrices("geqrf", input)
     a, tau = call_library(_geqrf_op, (flat(input),))
     return Geqrf(unflat(a, input._spec.shape[:-2]), unflat(tau, input._spec.shape[:-2]))
@@ -280,7 +287,8 @@ def geqrf(input: Value) -> Geqrf:
 def _reflect(vectors: Value, tau: Value, x: Value, turned: bool) -> Value:
     """Q x, or Q^H x if `turned`, where Q is the product of all 1 - tau v v^H: that is 1 - V T V^H.
 
-    T is triangular: 1 / T has 1 / tau on its diagonal and V^H V above it. Multiplied by tau nothing is divided by it.
+    T is triangular: 1 / T has 1 / tau on its diagonal and V^H V above it. Both are multiplied by
+    tau, so nothing is divided by it.
     """
     k = tau._spec.shape[-1]
     factors = column(tau)
@@ -308,7 +316,10 @@ def _reflectors(op: str, a: Value, tau: Value) -> Value:
     "linalg_householder_product", method=False, top=False, out="cast", keywords={"input2": "tau"}
 )
 def householder_product(A: Value, tau: Value) -> Value:
-    """The first columns of the product of reflectors 1 - tau v v^H, whose vectors are below the diagonal of A."""
+    """The first columns of the product of reflectors 1 - tau v v^H.
+
+    The vectors v are below the diagonal of A.
+    """
     vectors = _reflectors("linalg.householder_product", A, tau)
     m, n = A._spec.shape[-2:]
     if m < n:
@@ -329,7 +340,10 @@ def orgqr(input: Value, input2: Value) -> Value:
 def ormqr(
     input: Value, tau: Value, other: Value, left: bool = True, transpose: bool = False
 ) -> Value:
-    """The product of the reflectors in `input` and tau, or its adjoint, times `other` (or from the right)."""
+    """The product of the reflectors in `input` and tau, or its adjoint, times `other`.
+
+    With `left=False` it multiplies from the right.
+    """
     vectors = _reflectors("ormqr", input, tau)
     check_matrices("ormqr", input, other)
     if other._spec.shape[:-2] != input._spec.shape[:-2]:
@@ -351,9 +365,10 @@ def skew(x: Value) -> Value:
 
 
 def check_gauge(op: str, *turns: Value | None) -> None:
-    """Refuse a loss that depends on the angles of complex vectors, which no decomposition fixes.
+    """Refuse a loss that depends on the phases of complex vectors, which no decomposition fixes.
 
-    `turns` are matrices skew(V^H g), whose diagonals together say how the loss changes with the angles.
+    `turns` are matrices skew(V^H g), whose diagonals together are the derivative of the loss by the
+    phases.
     """
     diagonals = [diagonal_of(call.detached(turn)) for turn in turns if turn is not None]
     spec = diagonals[0]._spec
@@ -372,15 +387,16 @@ def check_gauge(op: str, *turns: Value | None) -> None:
         most: Any = reductions.amax(e.abs(total))
     if most.item() > 0.02:
         raise RushlightError(
-            f"{op}: in the complex case the vectors are given up to a factor of size 1, and the loss depends on it, so that "
-            f"its gradient is ill-defined; use what does not change with it, such as sizes or projections"
+            f"{op}: in the complex case the vectors are given up to a factor of size 1, and the "
+            "loss depends on it, so that its gradient is ill-defined; use what does not change "
+            "with it, such as sizes or projections"
         )
 
 
 def _svd_grad(
     needs: int, grads: list[Any], ins: list[Any], outs: list[Any], full: bool
 ) -> list[Value | None]:
-    """Of U and V only what moves inside their own span, and out of it, counts; the gauge is free."""
+    """Only changes of U and V within their own span, and out of it, count; the gauge is free."""
     (g_u, g_s, g_vh), (u, s, vh) = grads, outs
     m, n = ins[0].shape[-2:]
     k = s._spec.shape[-1]
@@ -443,7 +459,7 @@ _svdvals_op = LibraryOp(
 
 
 class LinalgSVD(NamedTuple):
-    """What linalg.svd gives."""
+    """The result of linalg.svd."""
 
     U: Any
     S: Any
@@ -451,7 +467,7 @@ class LinalgSVD(NamedTuple):
 
 
 class SVD(NamedTuple):
-    """What svd gives."""
+    """The result of svd."""
 
     U: Any
     S: Any
@@ -460,9 +476,9 @@ class SVD(NamedTuple):
 
 @composite("linalg_svd", method=False, top=False, out="exact")
 def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> LinalgSVD:
-    """U, S and V^H of A = U S V^H, the singular values S descending; `driver` is for CUDA libraries.
+    """U, S and V^H of A = U S V^H, the singular values S descending.
 
-    Example:
+    `driver` is for CUDA libraries. Example:
         >>> u, s, vh = torch.linalg.svd(torch.ones(3, 2), full_matrices=False)
         >>> u.shape, s.shape, vh.shape
         (rushlight.Size([3, 2]), rushlight.Size([2]), rushlight.Size([2, 2]))

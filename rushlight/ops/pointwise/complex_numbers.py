@@ -1,4 +1,4 @@
-"""Complex numbers: made of parts, conjugated, measured."""
+"""Complex numbers: construction, conjugates, absolute values and angles."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def complex(real: Value, imag: Value) -> Value:
 
 @composite("polar", method=False, out="exact")
 def polar(abs: Value, angle: Value) -> Value:
-    """Complex numbers with these sizes and angles.
+    """Complex numbers with these absolute values and angles.
 
     Example:
         >>> torch.polar(torch.tensor([2.0]), torch.tensor([0.0]))
@@ -80,7 +80,7 @@ def conjugate(x: Value) -> Value:
 
 @composite("conj")
 def conj(input: Value) -> Value:
-    """Complex conjugates, in memory of their own; a real tensor itself."""
+    """Complex conjugates, in new memory; a real tensor itself."""
     return conjugate(input)
 
 
@@ -97,13 +97,13 @@ def _itself(x: Value) -> Value:
 
 @composite("resolve_conj")
 def resolve_conj(input: Value) -> Value:
-    """The tensor itself: conjugates are never put off here."""
+    """The tensor itself: conjugates are never lazy here."""
     return _itself(input)
 
 
 @composite("resolve_neg")
 def resolve_neg(input: Value) -> Value:
-    """The tensor itself: negatives are never put off here."""
+    """The tensor itself: negatives are never lazy here."""
     return _itself(input)
 
 

@@ -1,4 +1,4 @@
-"""Signs, special values, combinations of tensors, shifts and divisors, element by element."""
+"""Elementwise signs, special values, combinations of tensors, shifts and divisors."""
 
 from __future__ import annotations
 
@@ -119,11 +119,12 @@ def heaviside(input: Value, values: Value) -> Value:
 
 
 def same_types(op: str, *operands: Any) -> None:
-    """Where PyTorch does not promote."""
+    """Refuse operands that PyTorch does not promote."""
     found = {v._spec.dtype.name for v in operands if isinstance(v, Value)}
     if len(found) > 1:
         raise DTypeError(
-            f"{op}: operands must have one type, got {' and '.join(sorted(found))}; cast with .to(dtype)"
+            f"{op}: operands must have one type, got {' and '.join(sorted(found))}; cast with "
+            ".to(dtype)"
         )
 
 
@@ -148,7 +149,7 @@ _LARGEST_BFLOAT16 = (2 - 2.0**-7) * 2.0**127
 def nan_to_num(
     input: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
-    """x with NaN replaced by `nan` (0), infinities by `posinf` and `neginf` (the largest and smallest numbers).
+    """x with NaN replaced by `nan` (0), infinities by `posinf` and `neginf` (the dtype's limits).
 
     Example:
         >>> torch.nan_to_num(torch.tensor([torch.nan, torch.inf]), posinf=1.0)
@@ -171,7 +172,9 @@ def nan_to_num(
 def isclose(
     input: Value, other: Value, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Value:
-    """|input - other| <= atol + rtol * |other|, element by element; infinities are close to themselves."""
+    """|input - other| <= atol + rtol * |other|, elementwise; infinities are close to
+    themselves.
+    """
     same_types("isclose", input, other)
     if rtol < 0 or atol < 0:
         raise RushlightError(f"isclose: rtol and atol must not be negative, got {rtol} and {atol}")
@@ -202,12 +205,12 @@ def _smaller(x: Expr, y: Expr) -> Expr:
 def _ignoring_nan(
     name: str, wins: Callable[[Expr, Expr], Expr], common: Callable[..., Any], doc: str
 ) -> Any:
-    """fmax and fmin: NaN loses; all of the gradient of a tie goes to the first."""
+    """fmax and fmin: NaN is ignored; all of the gradient of a tie goes to the first."""
 
     def body(x: Expr, y: Expr) -> Expr:
         if x.dtype is bool_:
             return common.op.body(x, y)  # type: ignore[attr-defined]
-        return s.where(wins(x, y), x, y) if x.dtype.kind == "f" else common.op.body(x, y)  # type: ignore[attr-defined]
+        return s.where(wins(x, y), x, y) if x.dtype.kind == ("f") else common.op.body(x, y)  # type: ignore[attr-defined]
 
     def vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
         first = wins(x, y)
@@ -222,8 +225,9 @@ frac = elementwise("frac", _frac, "x - trunc(x).", FLOAT, vjp=lambda g, out, x: 
 
 
 def _next_by(step: int, smallest: int) -> Callable[[Expr, Expr], Expr]:
-    """The next number in a format whose numbers are those of the computing type with `step` apart in bits, the first after 0 that
-    of the bits `smallest`. Floats of one sign are ordered as their bits are.
+    """The next number in a format whose numbers are `step` apart in the compute type's bits.
+
+    The first after 0 has the bits `smallest`. Floats of one sign are ordered as their bits are.
     """
 
     def body(x: Expr, y: Expr) -> Expr:
@@ -237,15 +241,16 @@ def _next_by(step: int, smallest: int) -> Callable[[Expr, Expr], Expr]:
     return body
 
 
+# float16: the smallest normal number, the steps below it, the largest number.
 _HALF = (
     2.0**-14,
     2.0**-24,
     65504.0,
-)  # float16: the smallest normal number, the steps below it, the largest number
+)
 
 
 def _next_half(x: Expr, y: Expr) -> Expr:
-    """In float32, where float16's subnormal numbers are normal ones, and its infinity is far from its largest number."""
+    """In float32, where float16's subnormal numbers are normal and its infinity is finite."""
     normal, step, largest = _HALF
     size = s.absolute(x)
     up = y > x
@@ -277,7 +282,10 @@ _NEXT_NARROW = {
 
 @composite("nextafter", inplace="result", out="cast")
 def nextafter(input: Value, other: Value) -> Value:
-    """The next number after input towards other; its gradient is that of input, where they differ."""
+    """The next number after input towards other.
+
+    Its gradient is that of input, where they differ.
+    """
     kind = result_type((x._spec.dtype, len(x._spec.shape)) for x in (input, other))
     found: Value = _NEXT_NARROW.get(kind, _next_wide)(input, other)
     return found
@@ -360,7 +368,8 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
         no_gradient("addcdiv", "value", value)
     if not any(v._spec.differentiable for v in (tensor1, tensor2)):
         raise DTypeError(
-            "addcdiv: integers are not divided; use input + value * trunc(tensor1 / tensor2), or cast"
+            "addcdiv: integers are not divided; use input + value * trunc(tensor1 / tensor2), or "
+            "cast"
         )
     return _addcdiv(input, tensor1, tensor2, value)
 
@@ -399,13 +408,13 @@ def float_power(input: Value | complex, exponent: Value | complex) -> Value:
 
 @composite("clamp_min", inplace="result", inplace_top=True, out="bounds")
 def clamp_min(input: Value, min: Any) -> Value:
-    """x no smaller than min."""
+    """x clamped from below."""
     return clamp(input, min=min)
 
 
 @composite("clamp_max", inplace="result", inplace_top=True, out="bounds")
 def clamp_max(input: Value, max: Any) -> Value:
-    """x no larger than max."""
+    """x clamped from above."""
     return clamp(input, max=max)
 
 

@@ -1,11 +1,13 @@
 """Samplers that reject: gamma, Dirichlet, Poisson and binomial numbers.
 
 # Note [Bounded rejection]
-1. Element i draws from the stream of its own position (Note [Random positions], rule 3), so what it gets depends on nothing but
-   seed, position and its parameters: not on the device, the other elements or the number of launches.
-2. A launch makes TRIES proposals to every element that has none accepted; the mark of an open one is a number that no result can
-   be. After LAUNCHES launches less than one element in 10^12 is open and is given a middle value.
-3. Where the host does not have to wait for the answer it asks whether any is open and stops early; that changes no bit.
+1. Element i draws from the stream of its own position (Note [Random positions], rule 3), so its
+   result depends on nothing but seed, position and its parameters: not on the device, the other
+   elements or the number of launches.
+2. A launch makes TRIES proposals for every element without an accepted one; an open element is
+   marked by a number that no result can be. After LAUNCHES launches less than one element in 10^12
+   is open and gets a middle value.
+3. Where the host need not wait it checks whether any is open and stops early; that changes no bit.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ LAUNCHES = 24
 
 
 class Draws:
-    """The numbers in [0, 1) that one element may take: two per try and more, each from words of its own."""
+    """The numbers in [0, 1) that one element may take: two per try and more.
+
+    Each comes from words of its own.
+    """
 
     def __init__(self, dtype: DType, seed: Expr, position: Expr) -> None:
         self.dtype, self.seed, self.position = dtype, seed, position
@@ -52,7 +57,7 @@ class Draws:
         return fraction(words[:2], self.dtype), fraction(words[2:], self.dtype)
 
     def open(self, number: int) -> Expr:
-        """One in (0, 1): logarithms are taken of it."""
+        """One in (0, 1), for logarithms."""
         u = self.pair(number)[0]
         return s.where(
             u.eq(0), const(2.0**-54 if self.dtype is float64 else 2.0**-25, self.dtype), u
@@ -60,10 +65,10 @@ class Draws:
 
 
 class Sampler(MapOp):
-    """One launch: `body(draws, number, state, *parameters)`; the first input is the state, `number` that of the first draw.
+    """One launch: `body(draws, number, state, *parameters)`; the first input is the state.
 
-    With `static` (True,) the numbers begin anew after as many elements as the launch's last number says: examples of a
-    `vmap` that draw the same ones.
+    `number` is the index of the first draw. With `static` (True,) the numbers repeat after as many
+    elements as the launch's last number: examples of a `vmap` that draw the same ones.
     """
 
     __slots__ = ("body",)
@@ -91,7 +96,10 @@ def _sampled(
     *parameters: Value,
     lanes: int = 1,
 ) -> Value:
-    """Launches until nothing is open, or LAUNCHES of them, in float64 or float32; `lanes` equal parts draw the same."""
+    """Launches until nothing is open, at most LAUNCHES, in float64 or float32.
+
+    `lanes` equal parts draw the same.
+    """
     if STATE.get().batch:
         ready, levels, lanes = draw_operands(op, parameters)
         if levels:
@@ -153,7 +161,7 @@ def _gamma_tries(draws: Draws, number: Expr, state: Expr, a: Expr) -> Expr:
         t = c * x
         inside = t > -1
         log_v = log1p(s.where(inside, t, const(0, a.dtype))) * 3
-        # d (1 - v + log v) with v = (1 + t) ** 3, written so that nothing large is taken from something as large
+        # d (1 - v + log v) with v = (1 + t) ** 3, without cancellation of large terms
         fits = s.log(1 - u) < x * x * 0.5 + d * (log_v - t * (t * (t + 3) + 3))
         state = s.where(state.eq(_OPEN) & inside & fits, base + log_v, state)
     return s.where(a >= 0, state, const(math.nan, a.dtype))
@@ -164,7 +172,7 @@ _gamma = Sampler("_standard_gamma", _gamma_tries, "Logarithms of gamma numbers."
 
 @functools.cache
 def _nodes(n: int) -> list[tuple[float, float]]:
-    """Places in (0, 1) and weights of Gauss and Legendre's quadrature, by Newton's method."""
+    """Nodes in (0, 1) and weights of Gauss-Legendre quadrature, by Newton's method."""
     found = []
     for i in range(n):
         x = math.cos(math.pi * (i + 0.75) / (n + 0.5))
@@ -182,7 +190,7 @@ def _nodes(n: int) -> list[tuple[float, float]]:
 
 @named
 def _less_one(y: Expr) -> Expr:
-    """exp(y) - 1 to the digits that an integral needs, of few instructions: there are many points."""
+    """exp(y) - 1 to the accuracy of the quadrature, in few instructions: there are many points."""
     series = const(0, y.dtype)
     for k in range(10 if y.dtype is float64 else 5, 0, -1):
         series = (series + 1) * y * (1 / k)
@@ -190,14 +198,16 @@ def _less_one(y: Expr) -> Expr:
 
 
 def _gamma_slope(log_x: Expr, a: Expr) -> Expr:
-    """How the logarithm of a gamma number moves with a while its rank stays: -(dP(a, x) / da) / (x p(x)).
+    """The derivative of log x by a at equal rank, x a gamma number.
 
-    With t = x exp(sign * r) the integral of p(t) (log t - digamma(a)) from x outwards, on the side on which the second
-    factor has one sign, is that of exp(f(r)) (|log x - digamma(a)| + r) with the concave f(r) = sign * a r - x (exp(sign * r) - 1).
-    Both factors are positive: nothing cancels. The integral ends where f has fallen to -DEPTH, found by Newton's method.
+    It is -(dP(a, x) / da) / (x p(x)). With t = x exp(sign * r) the integral of p(t) (log t -
+    digamma(a)) from x outwards, on the side on which the second factor has one sign, is that of
+    exp(f(r)) (|log x - digamma(a)| + r) with the concave f(r) = sign * a r - x (exp(sign * r) - 1).
+    Both factors are positive: nothing cancels. The integral ends where f has fallen to -DEPTH,
+    found by Newton's method.
     """
     depth, count, steps = (44.0, 32, 12) if a.dtype is float64 else (20.0, 16, 8)
-    # Far below, P(a, x) is x^a / gamma(a + 1) to the last digit; the integral would have an end beyond all numbers.
+    # Far below, P(a, x) is x^a / gamma(a + 1) to the last digit; the integral's end would overflow.
     edge = -38.0 if a.dtype is float64 else -17.0
     far = log_x < edge
     below = (gamma.digamma_above(a + 1) - log_x) / a
@@ -281,7 +291,7 @@ def log_gamma_draw(op: str, alpha: Value, generator: Generator | None) -> Value:
 @composite("_standard_gamma", method=False)
 @drawing
 def _standard_gamma(input: Value, generator: Generator | None = None) -> Value:
-    """Gamma numbers of shape `input` and rate 1; the gradient is that of the number of the same rank."""
+    """Gamma numbers of shape `input` and rate 1; the gradient is that at equal rank."""
     least = {float64: 2.0**-1022}.get(input._spec.dtype, 2.0**-126)
     drawn = e.maximum(e.exp(log_gamma_draw("_standard_gamma", input, generator)), least)
     return e.cast(drawn, input._spec.dtype)
@@ -292,7 +302,7 @@ def _standard_gamma(input: Value, generator: Generator | None = None) -> Value:
 def _sample_dirichlet(input: Value, generator: Generator | None = None) -> Value:
     """Rows of positive numbers with sum 1: gamma numbers over their sum."""
     drawn = softmax(log_gamma_draw("_sample_dirichlet", input, generator), -1)
-    # Inside the simplex, as PyTorch keeps them: the logarithms of what they and 1 - they are stay finite.
+    # Inside the simplex, as in PyTorch: the logarithms of x and 1 - x stay finite.
     least, most = {float64: (2.0**-1022, 1 - 2.0**-53), float32: (2.0**-126, 1 - 2.0**-24)}.get(
         input._spec.dtype, (2.0**-14, 1 - 2.0**-9)
     )
@@ -307,13 +317,14 @@ _STEPS = 45
 
 
 def _counted(u: Expr, start: Expr, ratio: Callable[[int], Expr]) -> Expr:
-    """The place of u among the sums of probabilities `start`, `start * ratio(1)`, ..."""
+    """The index of u among the sums of probabilities `start`, `start * ratio(1)`, ..."""
     dtype = u.dtype
     count, chance, total = const(0, dtype), start, start
     least = 2.0**-54 if dtype is float64 else 2.0**-25
     going = s.cast(const(1, dtype), dtype).eq(1)
     for k in range(1, _STEPS + 1):
-        # The sum may be rounded to less than the largest u: the far end is where chances no longer count.
+        # The sum may be rounded to less than the largest u: the search ends where probabilities
+        # vanish.
         chance = chance * ratio(k)
         going = going & (total <= u) & ((least < chance) | (count < 12))
         count = count + s.cast(going, dtype)
@@ -349,7 +360,7 @@ def _stirling(k: Expr) -> Expr:
 def _transformed(
     draws: Draws, number: Expr, a: Expr, b: Expr, centre: Expr
 ) -> tuple[Expr, Expr, Expr]:
-    """A proposal of Hoermann's transformed rejection: the count, v, and the distance of u from the ends."""
+    """A proposal of transformed rejection: the count, v, and the distance of u from the ends."""
     u, v = draws.pair(number)
     u = u - 0.5
     edge = 0.5 - s.absolute(u)
@@ -389,7 +400,7 @@ _many = Sampler("poisson", _poisson_tries, "Counts of large rates.")
 @composite("poisson", method=False)
 @drawing
 def poisson(input: Value, generator: Generator | None = None) -> Value:
-    """Counts of events that happen at the rate that each element says."""
+    """Counts of events at the rate in each element."""
     _check_floats("poisson", input)
     if not holds(input, lambda v: e.logical_not(e.lt(v, 0))):
         raise RushlightError(f"poisson: no rate may be negative, but one is, in {input._spec!r}")
@@ -404,7 +415,7 @@ def _rarer(p: Expr) -> Expr:
 
 
 def _turned(count: Expr, n: Expr, p: Expr) -> Expr:
-    """Failures were counted where successes are the more frequent."""
+    """Failures were counted where successes are more frequent."""
     return s.where(p > 0.5, n - count, count)
 
 
@@ -435,7 +446,7 @@ def _binomial_tries(draws: Draws, number: Expr, state: Expr, n: Expr, p: Expr) -
     quick = 0.92 - 4.2 / b
 
     def fall(k: Expr) -> Expr:
-        """Minus the logarithm of the probability of k, but for what does not depend on k."""
+        """Minus the log probability of k, without terms that do not depend on k."""
         return _deviance(k, mean) + _deviance(n - k, rest) + _stirling(k) + _stirling(n - k)
 
     highest = fall(s.floor((n + 1) * q))
@@ -457,11 +468,12 @@ _binomial_large = Sampler("binomial", _binomial_tries, "Counts of many successes
 @composite("binomial", method=False, keywords={"input": "count"})
 @drawing
 def binomial(count: Value, prob: Value, generator: Generator | None = None) -> Value:
-    """How many of `count` trials succeed, each with probability `prob`."""
+    """The number of successes in `count` trials, each with probability `prob`."""
     dtype = _check_floats("binomial", count, prob)
     if count._spec.dtype is not prob._spec.dtype:
         raise DTypeError(
-            f"binomial: count and prob are of one type, got {count._spec!r} and {prob._spec!r}; cast one of them"
+            f"binomial: count and prob are of one type, got {count._spec!r} and {prob._spec!r}; "
+            "cast one of them"
         )
     if not holds(prob, lambda v: e.logical_and(e.ge(v, 0), e.le(v, 1))):
         raise RushlightError(

@@ -28,11 +28,11 @@ def _checked_weights(name: str, weights: Value | None, count: int, whole: bool) 
         )
     if (weights._spec.dtype in INTEGER) != whole:
         raise DTypeError(
-            f"cov: {name} must be of {'an integer' if whole else 'a floating'} type, got {weights._spec!r}"
+            f"cov: {name} must be of {'an integer' if whole else 'a floating'} type, got "
+            f"{weights._spec!r}"
         )
-    if (
-        count and not weights._spec.device.device.limits.asynchronous
-    ):  # elsewhere, looking would mean waiting
+    # On asynchronous devices a check would wait.
+    if count and not weights._spec.device.device.limits.asynchronous:
         least: Any = reductions.amin(physical_of(weights))
         if least.item() < 0:
             raise RushlightError(
@@ -48,9 +48,9 @@ def cov(
     fweights: Value | None = None,
     aweights: Value | None = None,
 ) -> Value:
-    """Covariances of variables (rows) over observations (columns), which may be counted and weighted.
+    """Covariances of variables (rows) over observations (columns).
 
-    Example:
+    Observations may have counts and weights. Example:
         >>> torch.cov(torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]))
         tensor([[ 1., -1.],
                 [-1.,  1.]])
@@ -88,7 +88,7 @@ def cov(
 
 
 def _weighted(a: Value, weights: Value, total: Value, correction: float) -> Value:
-    """The correction where observations have weights: their mean weight times it."""
+    """The correction for weighted observations: their mean weight times it."""
     return e.div(e.mul(reductions.sum(e.mul(weights, a)), correction), total)
 
 
@@ -134,7 +134,7 @@ def diff(
     prepend: Value | None = None,
     append: Value | None = None,
 ) -> Value:
-    """Differences of neighbours along a dimension, n times over.
+    """Differences of neighbours along a dimension, n times.
 
     Example:
         >>> torch.diff(torch.tensor([1, 4, 9]))
@@ -188,15 +188,14 @@ def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value
 
 
 def _trapezoid(y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -1) -> Value:
-    """Area under y by trapezoids along a dimension, at positions x or dx apart.
+    """Area under y by trapezoids along a dimension, at positions x or with spacing dx.
 
     Example:
         >>> torch.trapezoid(torch.tensor([0.0, 1.0, 4.0]))
         tensor(3.)
     """
-    wide = (
-        y._spec.dtype.kind == "f" and y._spec.dtype.itemsize > 2
-    )  # sums of halves would be too coarse, or too large
+    # Sums of halves would lose digits or overflow.
+    wide = y._spec.dtype.kind == "f" and y._spec.dtype.itemsize > 2
     if x is None and wide and y._spec.shape and not isinstance(dx, complex):
         dim = wrap_dim(dim, len(y._spec.shape), "trapezoid")
         size = y._spec.shape[dim]
@@ -218,6 +217,6 @@ trapz = second_name("trapz", trapezoid, method=False)
 def cumulative_trapezoid(
     y: Value, x: Value | None = None, *, dx: Any = None, dim: int = -1
 ) -> Value:
-    """Areas under y by trapezoids up to each point but the first, at positions x or dx apart."""
+    """Areas under y by trapezoids up to each point, at positions x or with spacing dx."""
     areas, place = _areas(y, x, dx, dim, "cumulative_trapezoid")
     return cumsum(areas, place - len(y._spec.shape))

@@ -1,4 +1,4 @@
-"""Places in sorted lines, and counts of elements: binary search, and histograms on it."""
+"""Binary search in sorted rows, and histograms by it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from rushlight.tape.record.value import Value
 
 
 class Histogram(NamedTuple):
-    """What histogram gives."""
+    """The result of histogram."""
 
     hist: Any
     bin_edges: Any
 
 
 class HistogramDD(NamedTuple):
-    """What histogramdd gives."""
+    """The result of histogramdd."""
 
     hist: Any
     bin_edges: Any
@@ -71,7 +71,10 @@ _search = KernelOp(
 
 
 def search(line: Value, wanted: Value, right: bool) -> Value:
-    """How many elements of each sorted row (..., n), or of the one row (n,), come before each wanted one (..., m)."""
+    """The number of elements of each sorted row, or of one row, before each value.
+
+    Rows are (..., n) or (n,), values (..., m).
+    """
     if line._spec.dtype is not wanted._spec.dtype or line._spec.dtype is bool_:
         common = result_type([(v._spec.dtype, len(v._spec.shape)) for v in (line, wanted)])
         line, wanted = (e.cast(v, int32 if common is bool_ else common) for v in (line, wanted))
@@ -95,7 +98,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where elements would go into sorted rows: before equal ones, or after them (`right`).
+    """Insertion positions in sorted rows: before equal elements, or after them (`right`).
 
     Example:
         >>> edges = torch.tensor([1, 3, 5])
@@ -115,12 +118,14 @@ def searchsorted(
     shape = input._spec.shape
     if not line._spec.shape or (len(line._spec.shape) > 1 and line._spec.shape[:-1] != shape[:-1]):
         raise ShapeError(
-            f"{op}: sorted rows {line._spec!r} must be one line, or have the dimensions of {input._spec!r} but for the last"
+            f"{op}: sorted rows {line._spec!r} must be one line, or have the dimensions of "
+            f"{input._spec!r} but for the last"
         )
     if sorter is not None:
         if sorter._spec.shape != line._spec.shape or sorter._spec.dtype is not int64:
             raise RushlightError(
-                f"{op}: the sorter must be int64 with the shape of {line._spec!r}, got {sorter._spec!r}"
+                f"{op}: the sorter must be int64 with the shape of {line._spec!r}, got "
+                f"{sorter._spec!r}"
             )
         line = gather.gather(line, -1, sorter)
     found = search(line, call.detached(input), right)
@@ -131,7 +136,7 @@ def searchsorted(
 def bucketize(
     input: Value | float, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
-    """The number of the interval between sorted boundaries in which each element lies.
+    """The index of the interval between sorted boundaries of each element.
 
     Example:
         >>> torch.bucketize(torch.tensor([0, 3, 6]), torch.tensor([1, 3, 5]))
@@ -147,7 +152,9 @@ def bucketize(
 
 @composite("bincount")
 def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """How often each of 0, 1, 2, ... occurs, or the sum of its weights; the largest is read off the device.
+    """How often each of 0, 1, 2, ... occurs, or the sum of its weights.
+
+    The largest is read from the device.
 
     Example:
         >>> torch.bincount(torch.tensor([0, 2, 2]))
@@ -181,7 +188,7 @@ def bincount(input: Value, weights: Value | None = None, minlength: int = 0) -> 
 
 
 def _ends(x: Value, given: Sequence[float] | None, apart: float) -> tuple[float, float]:
-    """From where to where a histogram goes: as given, or from the smallest element to the largest."""
+    """The range of a histogram: as given, or from the smallest element to the largest."""
     if given is not None:
         low, high = (float(v) for v in given)
     elif not x._spec.numel:
@@ -206,10 +213,10 @@ def _check_bins(op: str, bins: int) -> None:
 
 
 def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | None) -> Value:
-    """The weights (or ones) of elements inside, summed at their places: a vector."""
+    """The weights (or ones) of elements inside, summed by position: a vector."""
     dtype = x._spec.dtype
     share = filled(x, dtype, x._spec.shape, 1) if weight is None else ravel(weight)
-    # What is outside goes to a last place that is cut off.
+    # Elements outside go to an extra last position that is cut off.
     total = filled(x, dtype, (bins + 1,), 0)
     if x._spec.numel:
         total = gather.scatter_add(total, 0, e.select(inside, place, bins), share)
@@ -218,7 +225,7 @@ def _tally(x: Value, place: Value, bins: int, inside: Value, weight: Value | Non
 
 @composite("histc", out="exact")
 def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Value:
-    """How many elements lie in each of `bins` even parts from min to max (of the elements, if both are 0).
+    """Counts of elements in `bins` even bins from min to max (of the elements, if both are 0).
 
     Example:
         >>> torch.histc(torch.tensor([0.0, 1.0, 2.0, 2.0]), bins=2, min=0, max=2)
@@ -229,7 +236,7 @@ def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Valu
         raise DTypeError(f"histc: takes floating point, got {input._spec!r}; cast with .float()")
     x = ravel(call.detached(input))
     low, high = _ends(x, None if min == max and x._spec.numel else (min, max), 1.0)
-    if high - low == 0:  # one number, so large that 1 more is the same
+    if high - low == 0:  # one number, so large that adding 1 does not change it
         low, high = low - abs(low) / 2, high + abs(high) / 2
     inside = e.logical_and(e.ge(x, low), e.le(x, high))
     wide = e.cast(x, float32) if x._spec.dtype.itemsize == 2 else x
@@ -238,7 +245,10 @@ def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Valu
 
 
 def _places(x: Value, edges: Value) -> tuple[Value, Value]:
-    """The bin of each element of a vector, and whether it lies in one; the last edge belongs to the last bin."""
+    """The bin of each element of a vector, and whether it is in one.
+
+    The last bin includes its end.
+    """
     bins = edges._spec.numel - 1
     place = e.sub(searchsorted(edges, x, right=True), 1)
     first, last = (views.slice_dim(edges, 0, k, 1) for k in (0, bins))
@@ -254,7 +264,8 @@ def _edges(op: str, x: Value, bins: Any, given: Sequence[float] | None) -> Value
             )
         if bins._spec.dtype is not x._spec.dtype:
             raise DTypeError(
-                f"{op}: edges {bins._spec!r} must have the type of {x._spec!r}; cast with .to(dtype)"
+                f"{op}: edges {bins._spec!r} must have the type of {x._spec!r}; cast with "
+                ".to(dtype)"
             )
         if given is not None:
             raise RushlightError(f"{op}: pass edges or a range, not both")
@@ -273,12 +284,13 @@ def _check_input(op: str, input: Value, weight: Value | None, shape: tuple[int, 
         weight._spec.shape != shape or weight._spec.dtype is not input._spec.dtype
     ):
         raise RushlightError(
-            f"{op}: the weights {weight._spec!r} must have the shape {list(shape)} and type of {input._spec!r}"
+            f"{op}: the weights {weight._spec!r} must have the shape {list(shape)} and type of "
+            f"{input._spec!r}"
         )
 
 
 def _dense(hist: Value, edges: Sequence[Value]) -> Value:
-    """Shares of the whole per volume."""
+    """Densities: shares of the total per volume."""
     out = e.div(hist, reductions.sum(hist))
     for dim, line in enumerate(edges):
         n = line._spec.numel - 1
@@ -380,7 +392,7 @@ def randperm(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """0 to n - 1 in random order: the order of as many random numbers, so the same on every device."""
+    """0 to n - 1 in random order, by sorting random numbers: the same on every device."""
     take("randperm", named)
     if n < 0:
         raise RushlightError(f"randperm: n must not be negative, got {n}")

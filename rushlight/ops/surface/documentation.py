@@ -1,10 +1,11 @@
 """Docstrings and signatures of public functions, made from their declarations.
 
 # Note [Docstrings]
-1. A declaration states a summary. Under `Args:` it may say what one of its parameters means; `Returns:`
-   and `Example:` are taken as they are. Everything else follows: the other parameters have the
-   meaning that `ops/parameters.py` gives their name, the result follows from the family.
-2. A public function is described when it is made (Note [Lazy names]): `__doc__` and `__signature__`.
+1. A declaration states a summary. Under `Args:` it may say what one of its parameters means;
+   `Returns:` and `Example:` are taken as they are. Everything else follows: the other parameters
+   have the meaning that `ops/parameters.py` gives their name, the result follows from the family.
+2. A public function is described when it is made (Note [Lazy names]): `__doc__` and
+   `__signature__`.
 3. Examples are run by `tests/package/test_docstrings.py`.
 """
 

@@ -1,11 +1,12 @@
 """PyTorch's other names of arguments.
 
 # Note [Keywords]
-1. An argument has one name in a declaration. PyTorch takes NumPy's `axis` and `keepdims` for `dim` and `keepdim` everywhere,
-   and has a few arguments whose name depends on the overload. `SECOND` has those of the arguments that many ops share, a
-   declaration states its own (`Entry.keywords`).
+1. An argument has one name in a declaration. PyTorch takes NumPy's `axis` and `keepdims` for `dim`
+   and `keepdim` everywhere, and has a few arguments whose name depends on the overload. `SECOND`
+   has those of the arguments that many ops share, a declaration states its own (`Entry.keywords`).
 2. What a declaration takes as `*sizes` PyTorch takes as one sequence by name too.
-3. The names are looked at only where a call has keywords at all, and under `memo` only where the call is not known.
+3. The names are looked at only where a call has keywords at all, and under `memo` only where the
+   call is not known.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SECOND: dict[str, tuple[str, ...]] = {
     "axis0": ("dim0",),
     "axis1": ("dim1",),
     "train": ("training",),
-    "input": ("tensor", "B", "A", "x"),  # of two that a function has, the later
+    "input": ("tensor", "B", "A", "x"),  # of two that a function has, the second
     "b": ("B",),
     "other": ("B",),
     "shape": ("size",),
@@ -38,7 +39,7 @@ SECOND: dict[str, tuple[str, ...]] = {
 
 
 def _names(function: Callable[..., Any]) -> tuple[tuple[str, ...], str | None, int]:
-    """A function's named parameters, the name of the one that takes the rest, and how many can be given by place."""
+    """A function's named parameters, its `*args`, and the number of positional ones."""
     inner: Any = function
     while hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__
@@ -51,7 +52,7 @@ def _names(function: Callable[..., Any]) -> tuple[tuple[str, ...], str | None, i
 
 
 class Names:
-    """The second names one function goes by."""
+    """The other names of one function's parameters."""
 
     __slots__ = ("known", "name", "positional", "rest", "second")
 
@@ -72,7 +73,7 @@ class Names:
     def of(
         self, args: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call under the names of the declaration."""
+        """The same call with the declaration's names."""
         renamed: dict[str, Any] = {}
         if "dtype" in named:
             named["dtype"] = PYTHON.get(named["dtype"], named["dtype"])
@@ -81,14 +82,14 @@ class Names:
             if name in renamed:
                 raise TypeError(f"{self.name}() got several values for the argument {name!r}")
             renamed[name] = value
-        if self.rest in renamed:  # what comes before the rest must be positional too
+        if self.rest in renamed:  # arguments before `*args` must be positional too
             before = [renamed.pop(name) for name in self.positional[len(args) :] if name in renamed]
             args = (*args, *before, renamed.pop(self.rest))
         return args, renamed
 
 
 def with_second_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function under PyTorch's other names of its arguments too; itself where it has none."""
+    """The function with PyTorch's other argument names; itself where it has none."""
     if hasattr(function, "takes_names"):
         return function
     names = Names(function)

@@ -1,4 +1,4 @@
-"""The signatures that users see: a function's parameters without those that its own calls use."""
+"""Public signatures: a function's parameters without the internal ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from rushlight.ops.family.map import Elementwise
 
-_INTERNAL = frozenset(["number", "older"])  # a second operand of calls between ops; older orders
-_TAKEN = {"layout": None, "pin_memory": False}  # what `**named` of a new tensor takes
+_INTERNAL = frozenset(["number", "older"])  # the second operand of internal calls; older orders
+_TAKEN = {"layout": None, "pin_memory": False}  # the keywords in `**named` of a new tensor
 
 
 def public_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """What a user may write: no internal parameter, `out` as a keyword, `**named` spelled out."""
+    """The public signature: no internal parameter, `out` as a keyword, `**named` spelled out."""
     given = inspect.signature(function)
     parameters: list[inspect.Parameter] = []
     by_name = False  # what follows an internal parameter cannot be given by place
@@ -36,7 +36,7 @@ def method_signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def operands_of(function: Callable[..., Any]) -> int | None:
-    """How many operands an elementwise op has; None for another function."""
+    """The number of operands of an elementwise op; None for another function."""
     op = getattr(function, "op", None)
     if not isinstance(op, Elementwise) or not isinstance(op.body, types.FunctionType):
         return None

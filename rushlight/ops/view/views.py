@@ -1,4 +1,4 @@
-"""Ops that see the same bytes in another way, and those that copy because they must."""
+"""Views, and ops that copy where no view is possible."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ from rushlight.tape.record.value import Value
 
 View3 = tuple[Shape, Shape, int]
 get_state = STATE.get
-MOST_PARTS = (
-    1 << 20
-)  # views that a number alone may ask for: of an empty dimension there could be any number
+# Views that one number may request: of an empty dimension there could be any number.
+MOST_PARTS = 1 << 20
 
 
 def fill_kernel(dtype: DType) -> Map:
@@ -50,7 +49,10 @@ def fill_kernel(dtype: DType) -> Map:
 def copy_into(
     pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape, count: int = 1
 ) -> tuple[Any, tuple[int, ...]]:
-    """A launch that copies between two layouts of one shape, of so many tensors at once, and its sizes and strides."""
+    """A launch that copies between two layouts of one shape, and its sizes and strides.
+
+    It copies several tensors at once.
+    """
     values = tuple(arg(i, compute_type(dtype)) for i in range(count))
     formula = Formula((dtype,) * count, (), (dtype,) * count, values)
     sizes, (to, of) = collapse(shape, (target, source))
@@ -66,7 +68,8 @@ _reshape = View(
     shift=lambda lead, sizes, static: ((*sizes, *static[0]),),
 )
 
-same_view = _reshape  # called with a value's own shape it is a record of its own, where `reshape` gives the value itself
+# With the value's own shape it makes a record, where `reshape` returns the value itself.
+same_view = _reshape
 
 
 def resolve_shape(shape: Sequence[int], count: int, op: str, source: Shape) -> Shape:
@@ -124,8 +127,8 @@ def view(input: Value, *size: int | Sequence[int] | DType, dtype: DType | None =
     target = resolve_shape(_sizes(size), input._spec.numel, "view", input._spec.shape)
     if view_strides(input._spec.shape, input._spec.strides, target) is None:
         raise ShapeError(
-            f"view: shape {list(input._spec.shape)} with strides {list(input._spec.strides)} cannot be seen as {list(target)} "
-            f"without a copy; use .reshape(...)"
+            f"view: shape {list(input._spec.shape)} with strides {list(input._spec.strides)} "
+            f"cannot be seen as {list(target)} without a copy; use .reshape(...)"
         )
     return call.call(_reshape, (input,), (target,))
 
@@ -168,7 +171,7 @@ def transpose(input: Value, dim0: int, dim1: int) -> Value:
 _expand = View(
     "expand",
     lambda shape, strides, target: (target, broadcast_strides(shape, strides, target), 0),
-    lambda g, x, target: g,  # the walk un-broadcasts
+    lambda g, x, target: g,  # the walk sums over broadcast dimensions
     "Size-1 dimensions repeated.",
     batching="view.expand",
 )
@@ -189,8 +192,7 @@ def expand(input: Value, *size: int | Sequence[int]) -> Value:
     return input if target == shape else call.call(_expand, (input,), (target,))
 
 
-# A step so long is no matter for layout where it leads to one element only: its stride might not
-# fit int64.
+# Such a long step does not matter where there is one element only: its stride might exceed int64.
 FAR = 1 << 31
 
 
@@ -201,7 +203,7 @@ def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step:
     return new_shape, new_strides, start * strides[dim] if count else 0
 
 
-# See Note [Moving views]: the parameter is where the slice starts.
+# See Note [Moving views]: the parameter is the start of the slice.
 _slice: View = View(
     "slice",
     lambda shape, strides, dim, count, step: sliced(shape, strides, dim, 1, count, step),
@@ -278,7 +280,7 @@ def pick(x: Value, dim: int, index: int) -> Value | None:
 
 @composite("select")
 def select(input: Value, dim: int, index: int) -> Value:
-    """One index of a dimension, which goes away; a view."""
+    """One index of a dimension, which is removed; a view."""
     dim = wrap_dim(dim, len(input._spec.shape), "select")
     size = input._spec.shape[dim] if input._spec.shape else 0
     index = index if index.__class__ is int else operator.index(index)
@@ -333,12 +335,12 @@ def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
 
 @composite("contiguous", top=False, pure=True)
 def contiguous(x: Value) -> Value:
-    """The value itself where it is laid out row by row, else a copy that is."""
+    """The value itself where it is contiguous, else a contiguous copy."""
     return x if x._spec.contiguous else e.clone(x)
 
 
 def broadcast_copy(x: Value, shape: Shape) -> Value:
-    """A copy whose dimensions merge around any axis of `shape`, sizes of 1 staying."""
+    """A copy whose dimensions merge around any axis of `shape`; sizes of 1 stay."""
     return e.clone(x)
 
 
@@ -355,7 +357,7 @@ as_strided = View(
 
 
 def _plan_place(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """Zeros of `shape`, with g where the view sees."""
+    """Zeros of `shape`, with g at the view."""
     (g,) = ins
     shape, (seen_shape, seen_strides, skip) = static
     out = Spec.of(g.device, g.dtype, shape)
@@ -389,7 +391,7 @@ _place_view = KernelOp(
 
 
 def _plan_part(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """Zeros of `shape`, with g where a moving view sees; the parameter is the view's."""
+    """Zeros of `shape`, with g at a moving view; the parameter is the view's."""
     (g,) = ins
     shape, view, key = static
     seen_shape, seen_strides, unit = view.rule(shape, contiguous_strides(shape), *key)
@@ -482,7 +484,7 @@ def write_zero(g: Value, seen: Any) -> Value:
 
 
 def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """A launch for every two neighbours that lie alike, and one for each that is left over."""
+    """A launch for every two neighbours of equal layout, and one for each other."""
     dim, shape = static
     out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape)
     steps = []
@@ -509,7 +511,7 @@ def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
 
 class Cat(KernelOp):
-    """`cat` has as many inputs as it is given: its derivative takes the gradient apart, in one record."""
+    """`cat` has any number of inputs: its derivative splits the gradient, in one record."""
 
     __slots__ = ()
 
@@ -532,25 +534,26 @@ _cat = Cat(
 
 
 def several(op: str, tensors: Any) -> list[Value]:
-    """The tensors a function was given in a sequence; one tensor is none."""
+    """The tensors in a sequence argument; a tensor is no sequence."""
     if isinstance(tensors, Value):
         raise KindError(
-            f"{op}: takes a sequence of tensors, got {tensors._spec!r}; write [x], or list(x) for its parts"
+            f"{op}: takes a sequence of tensors, got {tensors._spec!r}; write [x], or list(x) for "
+            "its parts"
         )
     return list(tensors)
 
 
 @composite("cat", method=False, out="cast", pure=True)
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Values one after another along a dimension."""
+    """Values concatenated along a dimension."""
     values = several("cat", tensors)
     if not values:
         raise ShapeError("cat: expected at least one tensor, got an empty list")
     common = values[0]._spec.dtype
     for v in values[1:]:
         common = promote(common, v._spec.dtype)
-    # PyTorch lets a 1-d empty tensor join anything; where there are no others, any dimension will
-    # do.
+    # PyTorch lets a 1-d empty tensor join any others; where there are no others, any dimension is
+    # valid.
     joined = [v for v in values if v._spec.shape != (0,)]
     if not joined:
         joined, dim = values[:1], 0
@@ -559,7 +562,8 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     if any(not v._spec.shape for v in values):
         listed = ", ".join(repr(v._spec) for v in values)
         raise ShapeError(
-            f"cat: a 0-dim tensor cannot be joined with others, got {listed}; use stack, or .reshape(1) it"
+            f"cat: a 0-dim tensor cannot be joined with others, got {listed}; use stack, or "
+            ".reshape(1) it"
         )
     dim = wrap_dim(dim, len(first), "cat")
     for v in values:
@@ -577,7 +581,7 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
 
 @composite("stack", method=False, out="cast", pure=True)
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Values side by side along a new dimension."""
+    """Values stacked along a new dimension."""
     tensors = several("stack", tensors)
     if len({v._spec.shape for v in tensors}) > 1:
         raise ShapeError(
@@ -586,7 +590,7 @@ def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     return cat([unsqueeze(v, dim) for v in tensors], dim)
 
 
-# ---- taking apart ----
+# ---- splitting ----
 
 
 def _runs(shape: Shape, strides: Shape, dim: int, counts: tuple[int, ...]) -> list[View3]:
@@ -600,7 +604,10 @@ def _runs(shape: Shape, strides: Shape, dim: int, counts: tuple[int, ...]) -> li
 def _side_by_side(
     grads: Sequence[Value | None], x: Any, dim: int, counts: tuple[int, ...]
 ) -> Value:
-    """The gradients of runs of a dimension, one after another; neighbours that got none are zeros in one piece."""
+    """The gradients of ranges of a dimension, concatenated.
+
+    Neighbours without one are zeros in one piece.
+    """
     pieces: list[Value] = []
     for missing, run in groupby(zip(grads, counts, strict=True), lambda pair: pair[0] is None):
         if missing:
@@ -624,7 +631,7 @@ _unbind = Views(
 
 
 def parts(x: Value, dim: int, counts: Sequence[int]) -> tuple[Value, ...]:
-    """Runs of a dimension that cover it; views, whose gradients are put together once."""
+    """Ranges of a dimension that cover it; views, whose gradients are combined once."""
     if len(counts) == 1:
         return (x,)
     return tuple(call.call(_split, (x,), (dim, tuple(counts))))
@@ -663,7 +670,8 @@ def split(
 def check_parts(op: str, count: int) -> None:
     if count > MOST_PARTS:
         raise ShapeError(
-            f"{op}: {count} parts, most of them empty, are too many; at most {MOST_PARTS} can be asked for"
+            f"{op}: {count} parts, most of them empty, are too many; at most {MOST_PARTS} can be "
+            "asked for"
         )
 
 

@@ -1,16 +1,17 @@
 """Programs of derivatives, as a backward pass runs them.
 
 # Note [Derivatives]
-1. A rule is a pure function of gradients, saved values and what its plan fixes. `Grad.programs`
-   keeps a program of it for each set of gradients that came, by their specs; the specs of what was
-   saved follow from the plan. The program ends with the gradients fitted to the operands' shapes
-   and types.
-2. The first pass traces the rule (Note [Traces]), or asks `Grad.fused`: an elementwise call's
-   derivative is one kernel, or none where the gradient passes as it is, and is written down without
-   a trace. None is kept where there is no program.
+1. A rule is a pure function of gradients, saved values and constants of its plan. `Grad.programs`
+   keeps a program of it for each set of present gradients, by their specs; the specs of the saves
+   follow from the plan. The program ends with the gradients fitted to the operands' shapes and
+   dtypes.
+2. The first pass traces the rule (Note [Traces]), or calls `Grad.fused`: an elementwise call's
+   derivative is one kernel, or none where the gradient is passed through, and is made without a
+   trace. None is kept where there is no program.
 3. Programs run where nothing is recorded and nothing special is set, from addresses alone; the rule
    runs otherwise, and where a save was dropped, packed, freed or written to.
-4. Which gradients are buffers that nobody else sees is known when the program is made (`fresh`).
+4. Which gradients are fresh buffers, shared with nothing, is known when the program is made
+   (`fresh`).
 """
 
 from __future__ import annotations
@@ -25,13 +26,12 @@ from rushlight.tape.record.call import launch_one
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
 
-Parts = tuple[
-    Sequence[Value | None], Sequence[bool]
-]  # a gradient per operand, and whether it is a buffer of its own
+# A gradient per operand, and whether it is a fresh buffer.
+Parts = tuple[Sequence[Value | None], Sequence[bool]]
 
 
 class Derivative:
-    """A program over the gradients that came, then the saved results, then the saved operands."""
+    """A program over the present gradients, then the saved results, then the saved operands."""
 
     __slots__ = ("alone", "as_made", "fresh", "judged", "picks", "plan", "program", "single")
 
@@ -40,8 +40,8 @@ class Derivative:
         count = len(program.given)
         places = [None if r is None else program.place(r) for r in program.results]
         owners = [None if p is None else p.slot for p in places]
-        # Per operand: which of the gradients that came and of the results made, bytes into it, and
-        # its spec if it is a view.
+        # Per operand: the index among the present gradients and the made results, the byte offset,
+        # and the spec of a view.
         picks: list[tuple[int, int, Spec | None] | None] = []
         for place in places:
             if place is None:
@@ -60,12 +60,12 @@ class Derivative:
             ]
         )
         kernel = program.kernel
-        # A node's parameters follow its numbers only where the step hands them on.
+        # A node's parameters follow its numbers only where the step passes them on.
         fixed = kernel is not None and program.launches[0].numbers != kernel.tail
         fixed = fixed or (numbered and any(step.params is not None for step in program.steps))
         self.plan = None if fixed else kernel  # of the one kernel that the program is
         self.single = self.plan is not None and len(self.plan.outs) == 1
-        # Whether the kernel's results are the gradients, with nothing to put in order.
+        # Whether the kernel's results are the gradients, in order.
         in_order = [(came + i, 0, None) for i in range(len(program.made))]
         self.as_made = self.plan is not None and picks == in_order
         self.alone = self.single and self.as_made
@@ -78,7 +78,7 @@ class Derivative:
 
     @staticmethod
     def of(program: Program | None, came: int, numbered: bool) -> Derivative | None:
-        """None where there is no program, or it has no launches, or it gives out what was saved."""
+        """None where there is no program, or it has no launches, or it returns a save."""
         if program is None or any(step.moves for step in program.steps):
             return None
         owners = [program.place(r).slot for r in program.results if r is not None]
@@ -91,7 +91,7 @@ class Derivative:
     def parts(
         self, came: Sequence[Value], ins: Sequence[int], params: tuple[Any, ...]
     ) -> Sequence[Value | None]:
-        """A gradient per operand, from the gradients that came and all addresses given."""
+        """A gradient per operand, from the present gradients and all addresses."""
         if self.single:
             values = [*came, launch_one(self.plan, ins, params)]
         elif self.plan is not None:
@@ -114,15 +114,15 @@ def _view(value: Value, spec: Spec, skip: int) -> Value:
 
 
 def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
-    """The gradients of a node's operands by a program; None where the rule is to run.
+    """The gradients of a node's operands by a program; None where the rule has to run.
 
-    The gradients that came are taken out of `sums`, and the saves are given back unless the graph
-    is retained. For a pass that records nothing and has nothing special around it.
+    The present gradients are removed from `sums`, and the saves are freed unless the graph is
+    retained. For a pass that records nothing and has nothing special around it.
     """
     programs = node.grad.programs
     if not programs or node.dropped is not None:
         return None
-    saved = node.saved  # held until the launch is done, whatever another thread's pass gives back
+    saved = node.saved  # held until the launch is done, also if another thread's pass frees them
     several = len(node.plan.outs) > 1
     came: Sequence[Any]
     version = 0
@@ -170,14 +170,14 @@ def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
 
 
 def key_of(grads: Sequence[Value | None]) -> Any:
-    """By what `Grad.programs` knows a set of gradients."""
+    """The key of a set of gradients in `Grad.programs`."""
     if len(grads) == 1:
         return grads[0]._spec  # type: ignore[union-attr]
     return tuple([None if g is None else g._spec for g in grads])
 
 
 def is_judged(node: Node, grads: Sequence[Value | None]) -> bool:
-    """Whether the program that ran for these gradients tells of anomalies by itself."""
+    """Whether the program that ran for these gradients detects anomalies itself."""
     state = STATE.get()
     if state.special or state.grad or not node.grad.programs:
         return False
@@ -191,7 +191,7 @@ def one_step(
     results: Sequence[int | None],
     params: tuple[Any, ...] | None = None,
 ) -> Program:
-    """A program of one step over all that is given, none without a plan; results by slots."""
+    """A program of one step over all inputs, or of none without a plan; results by slots."""
     outs = () if plan is None else plan.outs
     steps = [] if plan is None else [Step(plan, params, tuple(range(len(given))), outs)]
     specs = (*given, *outs)

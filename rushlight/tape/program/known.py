@@ -18,7 +18,7 @@ from rushlight.tape.record.state import STATE, Changed, State
 from rushlight.tape.record.value import Output, Value, history_of
 
 SMALL = 4 << 20  # bytes of all operands and results of the steps, together
-# What static arguments may be; `Tensor` adds its device.
+# The classes of static arguments; `Tensor` adds its device.
 PLAIN: list[type] = [int, float, bool, str, type(None), DType]
 
 
@@ -26,7 +26,7 @@ PLAIN: list[type] = [int, float, bool, str, type(None), DType]
 
 
 class Known:
-    """A kind of call: its program, as one plan where it is one, and the views behind it."""
+    """A kind of call: its program, as one plan where possible, and the views after it."""
 
     __slots__ = (
         "alone",
@@ -42,7 +42,7 @@ class Known:
 
     def __init__(self, name: str, program: Program, make: Callable[..., Any] | None) -> None:
         self.program = program
-        self.make = make  # what puts several results together
+        self.make = make  # combines several results
         self.core, self.views = _composed(program)
         self.alone = (
             self.core is not None
@@ -117,7 +117,7 @@ class Known:
         return made if made.__class__ is tuple else (made,)
 
     def _by_core(self, values: Sequence[Value], state: State) -> list[Any]:
-        """The program's results by its one plan, and the views behind it."""
+        """The program's results by its one plan, and the views after it."""
         assert self.core is not None
         slots: dict[int, Any] = dict(enumerate(values))
         made = self._core_results(values, state)
@@ -129,7 +129,7 @@ class Known:
 
 
 def _composed(program: Program) -> tuple[Program | None, tuple[tuple[int, Step], ...]]:
-    """The program up to its views at the end, if it may be one record, and those views.
+    """The program up to its final views, if it may be one record, and those views.
 
     Each view comes with the slot of its first result. None where the steps stay single calls: see
     Note [Memo] 4.
@@ -145,8 +145,8 @@ def _composed(program: Program) -> tuple[Program | None, tuple[tuple[int, Step],
     end = len(steps)
     while end and steps[end - 1].is_view:
         end -= 1
-    # A view at the end that shows a whole result is that result's shape; it is told from others by
-    # what it shows.
+    # A final view of a whole result is that result in another shape; it is recognised by its
+    # extent.
     while end < len(steps) and all(
         program.shows_whole(program.firsts[end] + j) for j in range(len(steps[end].outs))
     ):
@@ -175,7 +175,7 @@ def _composed(program: Program) -> tuple[Program | None, tuple[tuple[int, Step],
 def _all_followed(steps: Sequence[Step], given: Sequence[Spec], results: Sequence[int]) -> bool:
     """Whether every operand that can have a gradient gets one from the results.
 
-    One that is seen only through integers has no record.
+    One that is used only through integers has no record.
     """
     masks = [1 << i if spec.differentiable else 0 for i, spec in enumerate(given)]
     every, followed = sum(masks), 0
@@ -199,8 +199,8 @@ class Kinds:
 
     def __init__(self, function: Callable[..., Any], depends: Callable[[], Any] | None) -> None:
         self.function = function
-        self.public: Any = None  # what is called
-        self.depends = depends  # gives what else than its arguments the result depends on
+        self.public: Any = None  # the function
+        self.depends = depends  # returns further state that the result depends on
         self.tables = Cache(), Cache()  # without and with gradients
 
     def call(
@@ -213,7 +213,7 @@ class Kinds:
         table = self.tables[state.grad]
         try:
             found = table.get(key, table)
-        except TypeError:  # something in it has no hash
+        except TypeError:  # an argument is not hashable
             found = None
         if found is table:
             found = None
@@ -222,9 +222,8 @@ class Kinds:
             if sum(v._spec.nbytes for v in values) <= SMALL:
                 if state.saving is None:
                     return self.learn(args, named, values, table, key)
-                with Changed(
-                    saving=None, region=None
-                ):  # the user's hooks see only what is recorded
+                # The user's hooks get only recorded values.
+                with Changed(saving=None, region=None):
                     self.learn(args, named, values, table, key)
                 found = table.get(key)
         if found is None or (state.regional and found.core is None):
@@ -232,7 +231,7 @@ class Kinds:
         return found.run(values, state)
 
     def call_any(self, args: Sequence[Any], named: dict[str, Any]) -> Any:
-        """A call whose arguments have no place of their own in the key."""
+        """A call whose arguments the generated key does not cover."""
         if not _may_recall(STATE.get()):
             return self.function(*args, **named)
         values: list[Value] = []
@@ -258,14 +257,13 @@ class Kinds:
         table: Cache,
         key: Any,
     ) -> Any:
-        """Call the function, and keep a program of it where its calls explain its result."""
+        """Call the function, and keep a program of it where its calls determine its result."""
         handles: Sequence[Value] = values
         twins: dict[int, Value] = {}
         function = self.function
         if len(values) > 1 and len({id(v) for v in values}) < len(values):
-            if any(
-                v._spec.hidden for v in values
-            ):  # a batch is more than its memory: it has no second handle
+            # A batch is more than its memory: it has no second handle.
+            if any(v._spec.hidden for v in values):
                 return function(*args, **named)
             args, named, handles, twins = _apart(args, named)
         result, program = trace(lambda: function(*args, **named), handles)
@@ -307,9 +305,9 @@ def _has_record(value: Any) -> bool:
 def _apart(
     args: Sequence[Any], named: dict[str, Any]
 ) -> tuple[Any, Any, list[Value], dict[int, Value]]:
-    """The arguments, with a handle of its own for each place of a tensor given twice.
+    """The arguments, with a separate handle for each position of a tensor given twice.
 
-    So the trace tells the places apart. Also all tensors in order, and the given ones by the
+    So the trace distinguishes the positions. Also all tensors in order, and the given ones by the
     handles' identities.
     """
     seen: set[int] = set()
@@ -333,7 +331,7 @@ def _apart(
 
 
 def _without(twins: dict[int, Value], result: Any) -> Any:
-    """A result with the given tensors in place of their twins."""
+    """A result with the given tensors in place of their second handles."""
     if isinstance(result, (tuple, list)) and any(id(v) in twins for v in result):
         maker: Any = getattr(type(result), "_make", type(result))
         return maker([twins.get(id(v), v) for v in result])
@@ -341,9 +339,10 @@ def _without(twins: dict[int, Value], result: Any) -> Any:
 
 
 def _count_values(*arguments: Any) -> int | None:
-    """How many tensors are among arguments, if all others are plain.
+    """The number of tensors among arguments, if all others are plain.
 
-    More than the key has specs of (a tensor for an int) are not kept: the key would hold them.
+    Calls with more tensors than specs in the key (a tensor for an int) are not kept: the key would
+    hold them.
     """
     count = 0
     for several in arguments:
@@ -361,7 +360,7 @@ def _count_values(*arguments: Any) -> int | None:
 
 
 def part(a: Any, values: list[Value]) -> Any:
-    """An argument's part of a key; `values` gets the tensors in it."""
+    """An argument's entry in a key; its tensors are added to `values`."""
     if isinstance(a, Value):
         values.append(a)
         return a._spec

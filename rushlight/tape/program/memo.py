@@ -3,23 +3,24 @@
 # Note [Memo]
 1. `memo(function)` keeps a program (Note [Programs]) for each kind of call of a pure function. The
    first call is traced; later ones run the program. The function must draw no random numbers, read
-   no elements, write to nothing, and depend on nothing that can be set but the default type, and
-   what `depends` gives.
+   no elements, write to nothing, and depend on no setting but the default dtype, and the result of
+   `depends`.
 2. A kind of call is the specs of the tensors, the other arguments and their classes (1, 1.0 and
    True are equal but not the same, as are 0.0 and -0.0), and the grad mode. Code that makes this
    key is generated from the function's parameters at its first call: a test per argument costs a
-   tenth of a loop. A call that a trace does not explain is kept as unknown and runs the function.
+   tenth of a loop. A call whose trace does not determine it is kept as unknown and runs the
+   function.
 3. Autocast, dual levels and traces choose by their own state: there the function runs. In a region,
    under hooks of saves and inside `vmap` programs run as calls (`call.run`).
 4. A program of one step is that step's plan. One whose operands and results are small together
    (`SMALL`) runs as one plan and is one record (`Program.as_plan`): each step's record would cost
    more than its work. Any other runs step by step.
 5. Sums of gradients have another order in one record than along single ones. So whether a call is
-   one record follows from the specs and the static arguments alone: the traced call is done again
-   where it was recorded, and calls in a checkpoint, in a budget or under hooks of saves are
-   composed like any others.
-6. Views at the end of a program stay views of their own; those that show a whole launch's result in
-   another shape are that result's shape.
+   one record follows from the specs and the static arguments alone: the traced call is repeated
+   where it was recorded, and calls in a checkpoint, in a budget or under hooks of saves follow the
+   same rule.
+6. Views at the end of a program stay separate views; those of a whole launch's result in another
+   shape are that result's shape.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from rushlight.tape.record.value import Value
 
 
 class Absent:
-    """In a parameter's place: the call does not give it."""
+    """In place of a parameter: the call does not give it."""
 
     __slots__ = ()
 
@@ -50,7 +51,7 @@ class Absent:
 ABSENT = Absent()
 # Classes of which no two have equal members: those need no class in a key.
 SURE = frozenset([int, type(None), Absent])
-# What the generated code names besides.
+# Further names of the generated code.
 new, get_state, history_of = object.__new__, STATE.get, value.history_of
 launch_one, make_node, part = call.launch_one, call.make_node, known.part
 
@@ -60,7 +61,7 @@ def memo(
 ) -> Callable[..., Any]:
     """The function, which runs the program of calls that are known. See Note [Memo].
 
-    `depends` says on what else than its arguments the result depends.
+    `depends` returns further state that the result depends on.
     """
     _kinds = Kinds(function, depends)
 
@@ -73,10 +74,10 @@ def memo(
 
 
 def _specialised(kinds: Kinds) -> Callable[..., Any]:
-    """The public function, with code for its own parameters from here on."""
+    """Give the public function generated code for its parameters."""
     code, count, by_name = _code(kinds.function, kinds.depends is not None)
     public = kinds.public
-    # In this order another thread, which may be calling it, meets the old code or all of the new.
+    # In this order another thread that calls it gets the old code or all of the new.
     public.__defaults__ = (ABSENT,) * count
     public.__kwdefaults__ = dict.fromkeys(by_name, ABSENT)
     public.__code__ = code
@@ -84,9 +85,9 @@ def _specialised(kinds: Kinds) -> Callable[..., Any]:
 
 
 def static_part(a: Any) -> Any:
-    """The part of a key of an argument that is no tensor."""
+    """The key entry of an argument that is no tensor."""
     if isinstance(a, Value):
-        raise TypeError  # it is read, so the call is no kind of its own
+        raise TypeError  # it is read, so the call has no kind
     if a.__class__ is list or a.__class__ is tuple:
         return (a.__class__, *map(static_part, a))
     return (a.__class__, a if a.__class__ is not float or a else str(a))
@@ -99,7 +100,7 @@ def given(
     rest: Sequence[Any],
     named: dict[str, Any],
 ) -> tuple[list[Any], dict[str, Any]]:
-    """A call as it was made, by place as far as `count` parameters go, then by name."""
+    """A call as it was made: positional for the first `count` parameters, then by name."""
     args: list[Any] = []
     for each in values[:count]:
         if each is ABSENT:
@@ -111,7 +112,7 @@ def given(
 
 
 def _kind(hint: Any) -> str:
-    """How a parameter comes into a key, by its annotation."""
+    """The key entry of a parameter, by its annotation."""
     flat = list(_members(hint))
     if flat == [Value]:
         return "tensor"
@@ -136,7 +137,7 @@ def _is_ints(hint: Any) -> bool:
 
 
 def _code(function: Callable[..., Any], depends: bool) -> tuple[types.CodeType, int, list[str]]:
-    """A memo's code, the number of parameters by place, and the names of the others."""
+    """A memo's code, the number of positional parameters, and the names of the others."""
     inner = inspect.unwrap(function)
     parameters = list(inspect.signature(inner).parameters.values())
     try:
@@ -240,7 +241,7 @@ def bind(_kinds):
     return called
 """
 
-# Of one tensor, most often a view or a reduction: `Known.run` of one step, written out.
+# For one tensor, most often a view or a reduction: `Known.run` of one step, inlined.
 _RUN_ONE = """\
 _plan = _found.plan
 _base = {x}._base

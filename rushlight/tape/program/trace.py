@@ -4,10 +4,10 @@
 1. While `State.trace` is a list, every call goes through `call.run`, which notes it there. A pure
    function of tensors and static arguments makes the same calls whenever the specs and the static
    arguments are the same, so its notes are a Program.
-2. What the notes do not explain has no Program: a write in place or a read of elements (`impure`),
-   an operand that is neither given nor the result of a noted call, one tensor in two places, a step
-   in another grad mode than the function's, a view that may reach beyond what it shows, a leaf that
-   was made inside, launch parameters made of the call's own.
+2. There is no Program where the notes do not determine the result: an in-place write or a read of
+   elements (`impure`), an operand that is neither an input nor the result of a noted call, one
+   tensor in two positions, a step in another grad mode than the function's, a view that may reach
+   beyond its source, a leaf that was made inside, launch parameters computed from the call's own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rushlight.tape.record.value import Leaf, Value
 def trace(
     function: Callable[[], Any], values: Sequence[Value], params: tuple[Any, ...] = ()
 ) -> tuple[Any, Program | None]:
-    """What `function()` gives, and its program over `values`; None without an explanation.
+    """The result of `function()`, and its program over `values`, or None.
 
     The result is a value, or a tuple or list of values and None. `params` are launch parameters
-    that the function hands on.
+    that the function passes on.
     """
     notes: list[Noted | None] = []
     with Changed(trace=notes):

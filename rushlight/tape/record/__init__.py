@@ -1,1 +1,1 @@
-"""Values, nodes and calls: what an op call leaves on the tape."""
+"""Values, nodes and calls: the record of an op call on the tape."""

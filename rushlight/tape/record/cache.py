@@ -1,8 +1,7 @@
-"""Bounded caches of what specs and static arguments determine: plans, programs, gradients' seeds.
+"""Bounded caches of results of specs and static arguments: plans, programs, gradients' seeds.
 
-A cache starts over when it is full, so a program that sees ever new shapes does not fill memory.
-All of them are forgotten when the default type changes, which decides what integers become among
-floats.
+A full cache is cleared, so a program with ever new shapes does not fill memory. All of them are
+cleared when the default dtype changes, on which the promotion of integers depends.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Cache(dict[Any, Any]):
         Cache.every[key] = weakref.ref(self, functools.partial(_leave, key))
 
     def keep(self, key: Any, made: T) -> T:
-        """Put something where it is found again."""
+        """Store an entry."""
         if len(self) >= Cache.MOST:
             self.clear()
         self[key] = made

@@ -1,16 +1,17 @@
 """The hot path: one call of an op, from handles to handles.
 
 # Note [Hot path]
-1. A plan is found by the identity of the operands' specs; everything that can be known from them is
+1. A plan is found by the identity of the operands' specs; everything that depends on them alone is
    in the plan.
 2. Results are made without `__init__`, slot by slot: a Python call costs as much as the rest of a
-   small op. An elementwise op's function is made of a text (Note [Call template]).
+   small op. An elementwise op's function is generated code (Note [Call template]).
 3. A storage that is dropped, or may be, has address None, which a kernel refuses with TypeError
-   before anything runs; then the storage is made plain, rebuilt if need be, and the kernel called
+   before anything runs; then the storage is made plain, rebuilt if necessary, and the kernel called
    again. So the path has no test for it, and no address that it reads can become another's. A value
    without a base has offset 0.
-4. In a region (`state.region`) the longer way through `tape.replay` is taken, which pins and leaves
-   recipes. So it is wherever `state.special` says that something besides the grad mode is set.
+4. In a region (`state.region`) calls go through `tape.memory.replay`, which pins and leaves
+   recipes. `state.special` is true where anything besides the grad mode is set; then calls take the
+   general path.
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ get_frame = sys._getframe
 get_state = STATE.get
 is_ours = OURS.get
 get_called = CALLED.get
-users_last: CodeType | None = (
-    None  # known to be code of the user's: most calls come from where the last one came from
-)
+users_last: CodeType | None = None  # the last user code object: most calls come from the same one
 Handle: type[Value] = Value  # becomes Tensor when the package is imported
 
 
@@ -63,7 +62,7 @@ def _holds_value(static: Any) -> bool:
 
 
 def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
-    """A plan, or what stands for it where an operand is batched."""
+    """A plan, or a BatchPlan where an operand is batched."""
     for spec in specs:
         if spec.hidden:
             return needed.Needed.batch_plan(op, specs, static)
@@ -71,7 +70,7 @@ def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
 
 
 def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
-    """A new storage: Storage(pool, room) written out for speed, as in `template.py`."""
+    """A new storage: Storage(pool, room) inlined for speed, as in `template.py`."""
     blocks = pool.free.get(room)
     if blocks is None:
         blocks = pool.blocks(room)
@@ -102,7 +101,10 @@ def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -
 
 
 def lay(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
-    """`make_value` for a layout that no plan made: refused where it reaches outside of the storage. See Note [Reach]."""
+    """`make_value` for a layout that no plan made: checked against the storage.
+
+    See Note [Reach].
+    """
     check_reach(spec, storage, offset)
     return make_value(spec, storage, offset, node)
 
@@ -110,23 +112,23 @@ def lay(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value
 def check_reach(spec: Any, storage: Storage, offset: int) -> None:
     if spec.numel and (offset + spec.low < 0 or offset + spec.high > storage.room):
         raise ShapeError(
-            f"sizes {list(spec.shape)} of {spec.dtype.name} with strides {list(spec.strides)} from byte {offset} on "
-            f"reach outside of a storage of {storage.room} bytes"
+            f"sizes {list(spec.shape)} of {spec.dtype.name} with strides {list(spec.strides)} from "
+            f"byte {offset} on reach outside of a storage of {storage.room} bytes"
         )
 
 
 def detached(value: Value) -> Value:
-    """The same memory without a record, now and after later writes to what it was a view of."""
+    """The same memory without a record, also after writes to its base."""
     if value._spec.hidden:
         return needed.Needed.detach_batch(value)
     return rooted(make_value(value._spec, value._memory, value._offset))
 
 
 def rooted(value: Value) -> Value:
-    """A value that is nobody's view may start late in its storage or have gaps: it becomes a view of all it spans.
+    """A value without a base at an offset or with gaps becomes a view of all it spans.
 
-    So what has no base is contiguous and at offset 0. The hot path counts on it, and so do writes
-    to views.
+    So a value without a base is contiguous and at offset 0. The hot path relies on it, and so do
+    writes to views.
     """
     spec = value._spec
     if value._offset or not spec.contiguous:
@@ -167,7 +169,7 @@ def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any
 
 
 def run_view(plan: Plan, x: Value, params: tuple[Any, ...], skip: int, state: Any) -> Value:
-    """One view of a value, so many bytes on and inside of it, where nothing special is set."""
+    """One view of a value, at a byte offset inside of it, where nothing special is set."""
     node = None
     base = x._base
     if state.grad:
@@ -189,7 +191,7 @@ def run_view(plan: Plan, x: Value, params: tuple[Any, ...], skip: int, state: An
 
 
 def is_stale(x: Value, base: Value) -> bool:
-    """Whether the base was written to since x was made as a view of it."""
+    """Whether the base was written to since the view x was made."""
     return history_of(x) != history_of(base)
 
 
@@ -198,7 +200,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     region = state.region
     offset = 0
     if plan.launch is None:
-        if not plan.outs:  # it stands for a plan: see Note [Batching]
+        if not plan.outs:  # a BatchPlan: see Note [Batching]
             return plan.run(inputs, params)
         storages = [inputs[0]._memory]
         offset = inputs[0]._offset
@@ -224,7 +226,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
 
 
 def settle(node: Node, state: Any) -> None:
-    """Tell of a new record whoever has a say in what becomes of its saves."""
+    """Announce a new record to the region and the hooks of saves, which may drop its saves."""
     if state.region is not None:
         state.region.note(node)
     if state.saving is not None:
@@ -267,7 +269,7 @@ def wrap(
 
 
 def give_outputs(node: Node, values: Sequence[Value]) -> None:
-    """Each of several results its place in the record."""
+    """Give each of several results its Output of the record."""
     for i, value in enumerate(values):
         if value._spec.differentiable:
             value._node = Output(node, i)
@@ -326,13 +328,13 @@ def refuse_save(name: str, saved: Sequence[Value]) -> None:
     """See Note [Inference tensors] 3."""
     made = ", ".join(repr(v._spec) for v in saved if is_inference(v._memory))
     raise RushlightError(
-        f"{name}: its backward would need {made}, made in inference_mode(), which keeps no account of writes; "
-        f".clone() it first, or make it under no_grad()"
+        f"{name}: its backward would need {made}, made in inference_mode(), which keeps no account "
+        "of writes; .clone() it first, or make it under no_grad()"
     )
 
 
 def mark(node: Node, frame: FrameType) -> None:
-    """Note where the call was made. See Note [Places]."""
+    """Note the source line of the call. See Note [Places]."""
     frame = user_frame(frame)
     node.code = frame.f_code
     node.at = frame.f_lasti
@@ -340,7 +342,7 @@ def mark(node: Node, frame: FrameType) -> None:
 
 
 def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
-    """`call` for ops without static parameters: a derivative's way into the hot path."""
+    """`call` for ops without static parameters: for derivatives in the hot path."""
     return run(map_plan_for(op, tuple([v._spec for v in inputs])), inputs, params)
 
 
@@ -364,15 +366,14 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
 
 
 def _defined(code: CodeType, name: str) -> Callable[..., Any]:
-    """What code of `template.py` defines, over the names of this file."""
+    """The functions that code of `template.py` defines, over the names of this file."""
     made: dict[str, Any] = {}
     exec(code, globals(), made)
     return made[name]
 
 
-launch_one: Callable[..., Value] = _defined(
-    template.launching(), "launch_one"
-)  # `launch_at` for one result
+# `launch_at` for one result.
+launch_one: Callable[..., Value] = _defined(template.launching(), "launch_one")
 
 
 def make_node(
@@ -383,7 +384,10 @@ def make_node(
     saved: tuple[Any, ...],
     storage: Storage,
 ) -> Node:
-    """The record of a call with one result, which is new: its version is 0. See Note [Places] for its last lines."""
+    """The record of a call with one new result: its version is 0.
+
+    See Note [Places] for its last lines.
+    """
     global users_last
     node = new(Node)
     node.plan = plan
@@ -399,7 +403,7 @@ def make_node(
     node.version = version
     node.outs = (storage,) if grad.saves_out else ()
     node.hooks = node.dropped = None
-    frame = get_frame(2)  # who called the op
+    frame = get_frame(2)  # the caller of the op
     code = frame.f_code
     if code is not users_last:
         if is_ours(code.co_filename, True):
@@ -441,13 +445,14 @@ def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, 
     """A call with `out=`, or with an operand too many. See Note [Out arguments]."""
     if extra is not None:
         raise TypeError(
-            f"{fallback.__name__}() takes {len(operands)} operands, got one more: {type(extra).__name__}"
+            f"{fallback.__name__}() takes {len(operands)} operands, got one more: "
+            f"{type(extra).__name__}"
         )
     return needed.Needed.store_out(fallback.__name__, out, fallback(*operands))
 
 
 class _NoPlan:
-    """Stands in a call site's cache before the first call: it matches no operands."""
+    """The initial content of a call site's cache: it matches no operands."""
 
     first = second = object()
 

@@ -1,11 +1,13 @@
-"""Functions whose derivative the user writes: PyTorch's `torch.autograd.Function`.
+"""Functions with a user's derivative: PyTorch's `torch.autograd.Function`.
 
 # Note [User functions]
-1. The forward runs where nothing is recorded; its results get one node, whose derivative calls the user's backward.
-2. What is saved with `save_for_backward` is saved by the node like any op's saves: its version is checked, a region may drop
-   and rebuild it, and it is given back when the node has run. The saved come behind the inputs in the node's plan.
-3. A result that is saved is saved without its record, because a node never refers to its own results; in backward it gets
-   the record again.
+1. The forward runs where nothing is recorded; its results get one node, whose derivative calls the
+   user's backward.
+2. Tensors of `save_for_backward` are saved by the node like any op's saves: their versions are
+   checked, a region may drop and rebuild them, and they are freed when the node has run. They come
+   after the inputs in the node's plan.
+3. A saved result is saved without its record, because a node never refers to its own results; in
+   backward it gets the record again.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from rushlight.tape.vmap.function import PerExample, everywhere, levels_in, own_
 
 
 class _Left:
-    """What a forward told its context, apart from what users put there under names of their own.
+    """The settings of a context by forward, without the user's own attributes.
 
     The defaults are the class's: most calls change few of them, and a call makes one of these.
     """
@@ -50,20 +52,17 @@ class _Left:
     materialize = True
     saves: tuple[Any, ...] = ()
     forward: tuple[Any, ...] = ()  # kept for the user's `jvp`
-    aside: Mapping[int, Value] = MappingProxyType(
-        {}
-    )  # the saved that have no storage: sparse tensors, as they are
+    # Saved tensors without a storage: sparse tensors.
+    aside: Mapping[int, Value] = MappingProxyType({})
     dirty: tuple[Any, ...] = ()
     constant: tuple[Any, ...] = ()
     order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
-    own: Mapping[int, int] = MappingProxyType(
-        {}
-    )  # which of those are results, by their number among the results
-    written: frozenset[int] = (
-        frozenset()
-    )  # the results that are arguments written to in place, by number
-    record: Callable[[], Any]  # weakly: the record knows this
-    # The saved tensors, per thread that is in backward: several may be, on one retained graph.
+    # Indices of those that are results, among the results.
+    own: Mapping[int, int] = MappingProxyType({})
+    # Indices of the results that are arguments written to in place.
+    written: frozenset[int] = frozenset()
+    record: Callable[[], Any]  # weakly: the record refers to this
+    # The saved tensors, per thread in backward: several may run on one retained graph.
     unpacked: dict[int, tuple[Any, ...]]
 
     def __init__(self) -> None:
@@ -71,7 +70,7 @@ class _Left:
         self.unpacked = {}
 
     def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
-        """What the record saved, as `save_for_backward` was given it."""
+        """The tensors given to `save_for_backward`."""
         if not self.own and not self.aside and len(saved) == len(self.order):
             return tuple(saved)
         values = list(saved)
@@ -91,7 +90,7 @@ def _nothing() -> None:
 
 
 class Context:
-    """What forward leaves for backward: tensors by `save_for_backward`, anything else as attributes."""
+    """Forward's context for backward: tensors by `save_for_backward`, others as attributes."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -110,22 +109,22 @@ class Context:
         left.saves = tuple(None if i in left.aside else v for i, v in enumerate(tensors))
 
     def save_for_forward(self, *tensors: Value | None) -> None:
-        """Keep tensors for the function's own `jvp`, where it has one; without, forward mode is made of backward."""
+        """Keep tensors for the function's own `jvp`; without one, forward mode uses backward."""
         _only_tensors("save_for_forward", [v for v in tensors if v is not None])
         self._left.forward = tensors
 
     def mark_dirty(self, *args: Value) -> None:
-        """Say which inputs the forward wrote into; they must be among the results."""
+        """Declare the inputs that forward wrote into; they must be among the results."""
         _only_tensors("mark_dirty", args)
         self._left.dirty = args
 
     def mark_non_differentiable(self, *args: Value) -> None:
-        """Say which results have no gradient."""
+        """Declare the results that have no gradient."""
         _only_tensors("mark_non_differentiable", args)
         self._left.constant = args
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether gradients that do not come are zeros (the default) or None."""
+        """Set whether missing gradients are zeros (the default) or None."""
         self._left.materialize = value
 
     @property
@@ -146,21 +145,25 @@ def _only_tensors(method: str, given: Sequence[Any]) -> None:
     for i, value in enumerate(given):
         if not isinstance(value, Value):
             raise KindError(
-                f"{method}: takes tensors, got {type(value).__name__} at {i}; put it on ctx as an attribute"
+                f"{method}: takes tensors, got {type(value).__name__} at {i}; put it on ctx as an "
+                "attribute"
             )
 
 
 class Function:
-    """A function with a derivative of its own: static methods `forward` and `backward`, called by `apply`."""
+    """A function with its own derivative: static methods `forward` and `backward`.
+
+    It is called by `apply`.
+    """
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         own = vars(cls)
-        if "vjp" in own:  # PyTorch's other name for backward
-            cls.backward = staticmethod(_refuse_both if "backward" in own else cls.vjp)  # type: ignore[method-assign]
+        if "vjp" in own:  # PyTorch's other name of backward
+            cls.backward = staticmethod(_refuse_both if ("backward") in own else cls.vjp)  # type: ignore[method-assign]
         cls._plans = Cache()
 
-    _plans: ClassVar[Cache] = Cache()  # what describes a call, by its operands and results
+    _plans: ClassVar[Cache] = Cache()  # descriptions of calls, by operands and results
 
     @staticmethod
     def forward(*args: Any, **named: Any) -> Any:
@@ -169,7 +172,7 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """What to keep for backward, where forward takes no ctx."""
+        """Set up the context, where forward takes no ctx."""
         raise NotImplementedError("Function: setup_context is not written")
 
     @staticmethod
@@ -181,12 +184,16 @@ class Function:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         raise RushlightError(
-            f"{type(self).__name__}: a function has no instances; call {type(self).__name__}.apply(...)"
+            f"{type(self).__name__}: a function has no instances; call "
+            f"{type(self).__name__}.apply(...)"
         )
 
     @classmethod
     def apply(cls, *args: Any, **named: Any) -> Any:
-        """Run forward and record it. Gradients are of the positional arguments; with `setup_context` names count as those."""
+        """Run forward and record it. Gradients are of the positional arguments.
+
+        With `setup_context`, arguments by name count as those.
+        """
         apart = cls.setup_context is not Function.setup_context
         if apart:
             bound = inspect.signature(cls.forward).bind(*args, **named)
@@ -215,7 +222,8 @@ class Function:
                 versions[id(a)] = a._memory.version
             elif isinstance(a, Value) and a.requires_grad:  # type: ignore[attr-defined]
                 raise LayoutError(
-                    f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and values"
+                    f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and "
+                    "values"
                 )
         needs = tuple([edge is not None for edge in edges])
         ctx = Context(needs)
@@ -258,29 +266,33 @@ def _check_writes(
     for a in left.dirty:
         if not _is(a, results):
             raise InplaceError(
-                f"{name}: {a._spec!r} is marked dirty and is not among the results; forward must return what it wrote into"
+                f"{name}: {a._spec!r} is marked dirty and is not among the results; forward must "
+                "return what it wrote into"
             )
 
 
 def _has_storage(a: Any) -> bool:
-    """Whether it is a tensor with memory of its own; a sparse one has none. See Note [Sparse operands]."""
+    """Whether it is a tensor with its own memory; a sparse one has none.
+
+    See Note [Sparse operands].
+    """
     return isinstance(a, Value) and hasattr(a, "_memory")
 
 
 def _is_passed(value: Any, args: Sequence[Any], left: _Left) -> bool:
-    """Whether a result is an argument as it is."""
+    """Whether a result is an argument itself."""
     return _has_storage(value) and _is(value, args) and not _is(value, left.dirty)
 
 
 def _handed_back(value: Value) -> Value:
-    """An argument as a result: a view of it, so that the record, and a write to it, are known to be of that memory."""
+    """An argument as a result: a view of it, so that the record and writes refer to that memory."""
     if value._spec.hidden:
         return wrap(_handed_back(whole(value)), levels_of(value))
     return call.make_view(value, value._spec, value._offset)
 
 
 def _fresh_handle(value: Value) -> Value:
-    """A handle that may get a record without giving it to the value it was."""
+    """A new handle, which may get a record without changing the given one."""
     return call.rooted(call.make_value(value._spec, value._memory, value._offset))
 
 
@@ -302,7 +314,7 @@ def _recorded(
         for j, v in enumerate(kept)
         if id(v) in made and not _is_passed(v, inputs, left)
     }
-    saved = tuple(  # rooted: one that is nobody's view must start where its storage does
+    saved = tuple(  # rooted: a value without a base must start at its storage's start
         [
             call.rooted(
                 call.make_value(v._spec, v._memory, v._offset, None if j in own else v._node)
@@ -351,7 +363,7 @@ def _with_records(
     results: Sequence[Any],
     count: int,
 ) -> list[Any]:
-    """The results, of which `count` are tensors, each with its place in the record."""
+    """The results, of which `count` are tensors, each with its Output of the record."""
     given: list[Any] = []
     number = 0
     for value in results:
@@ -374,7 +386,7 @@ def _with_records(
 
 
 def _plan_of(cls: Any, count: int, ins: list[Spec], outs: list[Spec]) -> Plan:
-    """What describes a call of a function with `count` operands, behind which are the saved."""
+    """The description of a call with `count` operands, which are followed by the saved tensors."""
     table = getattr(cls, "_plans", None)
     key = (count, *ins, None, *outs)
     plan: Plan | None = None if table is None else table.get(key)
@@ -424,12 +436,13 @@ def _is(value: Value, among: Sequence[Any]) -> bool:
 def _check_dirty(cls: type[Function], value: Value) -> None:
     if Leaf in (type(value._node), type(value._base._node) if value._base is not None else None):
         raise InplaceError(
-            f"{cls.__name__}: a leaf that requires gradients ({value._spec!r}), or a view of it, is written to in place"
+            f"{cls.__name__}: a leaf that requires gradients ({value._spec!r}), or a view of it, "
+            "is written to in place"
         )
 
 
 class _Rule:
-    """The derivative of one call: the user's backward, between the node's gradients and saves and what it takes and gives."""
+    """The derivative of one call: it calls the user's backward and checks the results."""
 
     def __init__(
         self,
@@ -441,7 +454,7 @@ class _Rule:
     ) -> None:
         self.cls = cls
         self.context = context
-        self.tensors = tensors  # the arguments that are
+        self.tensors = tensors  # the arguments that are tensors
         self.others = [i for i, a in enumerate(args) if not isinstance(a, Value)]
         self.count = len(args)
         self.outs = [isinstance(r, Value) for r in results]
@@ -473,7 +486,8 @@ class _Rule:
         for i in self.others:
             if found[i] is not None:
                 raise RushlightError(
-                    f"{name}: backward gave a gradient for argument {i} of forward, which was no tensor"
+                    f"{name}: backward gave a gradient for argument {i} of forward, which was no "
+                    "tensor"
                 )
         return [
             *[_checked(self.cls, i, found[i], values[k]._spec) for k, i in enumerate(self.tensors)],
@@ -482,7 +496,7 @@ class _Rule:
 
 
 def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
-    """A gradient that the user's backward gave for argument `i`: one that can be that argument's."""
+    """A gradient that the user's backward returned for argument `i`, checked against it."""
     if part is None:
         return None
     wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
@@ -500,8 +514,8 @@ def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
 
 
 def _shared(part: Any) -> Any:
-    """The user's tensor as a view of itself: the walk must not add into memory that it does not own."""
-    if part is None or part._spec.hidden:  # batched gradients are never added up in place
+    """The user's tensor as a view of itself: the walk must not add into the user's memory."""
+    if part is None or part._spec.hidden:  # batched gradients are never added in place
         return part
     seen = call.make_value(part._spec, part._memory, part._offset, edge_of(part))
     seen._base = part if part._base is None else part._base
@@ -510,7 +524,10 @@ def _shared(part: Any) -> Any:
 
 
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a backward: nothing is recorded inside, and a gradient through its results raises NotDifferentiable."""
+    """Decorates a backward: nothing is recorded inside, and a gradient through its results raises.
+
+    The error is NotDifferentiable.
+    """
 
     @functools.wraps(function)
     def called(ctx: Any, *grads: Any) -> Any:
@@ -525,9 +542,8 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
         ]
         sources = [(v._spec, edge_of(v)) for v in given]
         record = ctx._left.record()
-        if (
-            record is not None
-        ):  # what backward depends on otherwise than by the saved, it has from its arguments
+        # Backward gets everything but the saves from its arguments.
+        if record is not None:
             sources += [
                 pair
                 for pair in zip(record.plan.ins, record.edges, strict=True)
@@ -542,7 +558,7 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
-    """The value with a record that refuses to be differentiated: without one it would count as a constant."""
+    """The value with a record that raises in backward: without one it would be a constant."""
     if not isinstance(value, Value) or not value._spec.differentiable or not sources:
         return value
     if value._spec.hidden:
@@ -562,6 +578,6 @@ def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
 
 def _refuse(name: str, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> Any:
     raise NotDifferentiable(
-        f"{name}: a gradient is asked through a backward that is marked once_differentiable; write it with ops and without "
-        f"the mark, or take no second derivative through it"
+        f"{name}: a gradient is asked through a backward that is marked once_differentiable; write "
+        "it with ops and without the mark, or take no second derivative through it"
     )

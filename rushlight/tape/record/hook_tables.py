@@ -1,4 +1,4 @@
-"""Where hooks are written down, until somebody takes them off. Who runs them: Note [Hooks] in `tape/walk/hooks.py`."""
+"""Tables of hooks. Note [Hooks] in `tape/walk/hooks.py` says when they run."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 Hook = Callable[..., Any]
-Table = dict[int, Any]  # hooks in the order in which they came, by number
+Table = dict[int, Any]  # hooks in order of registration, by number
 
 numbers = itertools.count()
 
-# What users note of a node, by node: few do, so a node has no room of its own for it.
+# Users' metadata of nodes, by node: rare, so a node has no slot for it.
 METADATA: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 class Handle:
-    """What registering a hook gives back: `remove()`, or the end of a `with` block, takes the hook off."""
+    """The handle of a registered hook: `remove()`, or the end of a `with` block, removes it."""
 
     def __init__(self, hooks: Table, key: int, *others: Handle) -> None:
         self.hooks = hooks
         self.key = key
-        self.others = others  # hooks that go together with this one
+        self.others = others  # hooks that are removed together with this one
 
     @property
     def id(self) -> int:
@@ -47,7 +47,7 @@ def add_to(table: Table, hook: Any) -> Handle:
 
 
 class Last:
-    """A hook of a leaf's node, in the table of the leaf's own: they run before it, whichever came first."""
+    """A hook of a leaf's node, in the leaf's own table: these run before the node's."""
 
     __slots__ = ("hook",)
 
@@ -67,13 +67,14 @@ def add_before_last(table: Table, hook: Any) -> Handle:
 
 
 class Hooks:
-    """The hooks of one node; most nodes have none of these."""
+    """The hooks of one node; most nodes have none."""
 
     __slots__ = ("after", "before", "kept", "values")
 
     def __init__(self) -> None:
         self.values: dict[int, Table] = {}  # per result: hooks of the value
-        self.kept: dict[int, Table] = {}  # per result: weak references to who keeps its gradient
+        # Per result: weak references to the handles that keep its gradient.
+        self.kept: dict[int, Table] = {}
         self.before: Table = {}  # of the node: before its derivative runs
         self.after: Table = {}  # of the node: after it ran
 

@@ -1,4 +1,4 @@
-"""What the tape asks of an op: a plan for given operands, and derivatives."""
+"""The tape's interface to an op: a plan for given operands, and derivatives."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Static = tuple[Any, ...]
 
 
 class Op:
-    """A named, pure function of arrays. Families (in `ops/`) fill in `make_plan` and `make_grad`."""
+    """A named, pure function of arrays. Families (in `ops/`) define `make_plan` and `make_grad`."""
 
     __slots__ = ("causes", "doc", "inputs", "name", "number_plans", "plans")
 
     def __init__(self, name: str, doc: str) -> None:
         self.inputs: int | None = (
-            None  # of a user's function: how many of a plan's inputs it was given
+            None  # of a user's function: the number of a plan's inputs that are arguments
         )
         self.name = name
         self.doc = doc
-        # How many of the first inputs answer for a result that is not finite; None: all. A
-        # derivative's: the gradients.
+        # The number of first inputs that count as causes of a nonfinite result; None: all. Of a
+        # derivative: the gradients.
         self.causes: int | None = None
         self.plans = Cache()
         # Plans of op(tensor, number), by the number's type and the tensor's spec.
@@ -48,20 +48,23 @@ class Op:
 
 
 class Plan:
-    """Everything about a call that does not change from call to call with the same operands' specs."""
+    """All that is equal in calls with the same specs of operands."""
 
     __slots__ = (
         "__weakref__",
         "beyond",  # a view that may reach beyond its input: each call checks the storage
         "blocks",  # of the first output: the pool's list of cached blocks of that size
-        "bounds",  # of a moving view: the least and the most bytes it may be on
+        "bounds",  # of a moving view: the least and the most byte offset
         "checked",  # the launch with anomaly checks, made on first use
         "cost",
-        "first",  # the first and second input's spec, and the first output's: tuples cost time in the hot path
+        # The first and second input's spec, and the first output's: tuples cost time in the hot
+        # path.
+        "first",
         "grads",
         "ins",
-        "kernel",  # the one kernel that `plain` is, if it can check for anomalies
-        "launch",  # what a call runs: `plain`, or `checked` in anomaly mode. See Note [Anomaly checks]
+        "kernel",  # the one kernel of `plain`, if it can check for anomalies
+        # The launch of a call: `plain`, or `checked` in anomaly mode. See Note [Anomaly checks].
+        "launch",
         "offsets",
         "op",
         "out",
@@ -71,7 +74,7 @@ class Plan:
         "room",
         "rooms",
         "second",
-        "size",  # the one number that follows the addresses, where it is one; else None
+        "size",  # the only number after the addresses; None where there are none or several
         "static",
         "stride",  # bytes per unit of a moving view's parameter, else 0: Note [Moving views]
         "tail",
@@ -95,12 +98,14 @@ class Plan:
         for spec in ins:
             if spec.hidden:  # its memory is a batch's: see Note [Batching]
                 raise RushlightError(
-                    f"{op.name}: no batching rule for operands {describe(ins)}; take the op out of vmap, or loop"
+                    f"{op.name}: no batching rule for operands {describe(ins)}; take the op out of "
+                    "vmap, or loop"
                 )
         self.op = op
         self.ins = tuple(ins)
         self.outs = tuple(outs)
-        self.plain = launch  # None for a view: the outputs see the first input's storage at `offsets` (bytes)
+        # None for a view: the outputs have the first input's storage at `offsets` (bytes).
+        self.plain = launch
         self.launch = launch
         self.kernel = kernel
         self.checked: Callable[..., None] | None = None
@@ -121,14 +126,13 @@ class Plan:
         self.room = self.rooms[0]
         self.blocks = self.pool.blocks(self.room)
         self.size = tail[0] if len(tail) == 1 else None
-        # The work of one call in elements touched or multiplied: what a budget weighs against
-        # bytes.
+        # The work of one call in elements read or multiplied: a budget compares it with bytes.
         self.cost = cost if cost is not None else float(sum(s.numel for s in (*ins, *outs)))
         if listed and launch is not None and launch is not never:
             Plans.add(self)
 
     def replace_launch(self, launch: Callable[..., None], tail: tuple[int, ...]) -> None:
-        """Run something else instead, of which the kernel is a part at most."""
+        """Replace the launch by one of which the kernel is a part at most."""
         self.plain = self.launch = launch
         self.tail = tail
         self.size = tail[0] if len(tail) == 1 else None
@@ -136,7 +140,7 @@ class Plan:
         Plans.add(self)
 
     def skip(self, params: tuple[Any, ...]) -> int:
-        """How many bytes on a moving view begins; refused where it reaches beyond its input."""
+        """The byte offset of a moving view; refused where it reaches beyond its input."""
         skip: int = params[0] * self.stride
         if not self.bounds[0] <= skip <= self.bounds[1]:
             check_inside(self.op.name, self.ins[0], self.out, skip)
@@ -148,7 +152,7 @@ class Plan:
             try:
                 found = self.op.make_grad(self, needs)
             except NotDifferentiable as error:
-                # Who only looks at the result is not stopped: the error comes when a gradient does.
+                # Reading the result is allowed: the error is raised when a gradient arrives.
                 found = Grad(needs, (), (), _refusing(str(error)))
             self.keep_grad(found)
         return found
@@ -179,7 +183,7 @@ class Plans:
 
 
 def _forget_call_sites() -> None:
-    """Have no call site take a plan for that of its last call."""
+    """Clear the caches of call sites' last plans."""
     for known in list(Plans.every.values()):
         plan = known()
         if plan is not None:
@@ -193,10 +197,10 @@ class Grad:
     """The derivative of a plan for the inputs in the bit mask `needs`.
 
     `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then
-    per output (a `Shadow` where it was not saved) and gives a gradient per input (None where not
-    asked). `programs` keeps what was made of it, by the specs of the gradients that came (Note
-    [Derivatives]); a derivative that no plan keeps has none. `fused(specs)` gives such a program
-    without a trace, or None.
+    per output (a `Shadow` where it was not saved) and returns a gradient per input (None where not
+    needed). `programs` keeps the programs made of it, by the specs of the present gradients
+    (Note [Derivatives]); a derivative that no plan keeps has none. `fused(specs)` gives such a
+    program without a trace, or None.
     """
 
     __slots__ = ("fused", "hands_on", "needs", "programs", "rule", "saves_in", "saves_out")
@@ -215,9 +219,7 @@ class Grad:
         self.saves_out = saves_out
         self.rule = rule
         self.fused = fused
-        self.hands_on = (
-            hands_on  # whether the rule does nothing with launch parameters but hand them on
-        )
+        self.hands_on = hands_on  # whether the rule only passes launch parameters on
         self.programs: Cache | None = None
 
 
@@ -229,7 +231,7 @@ def _refusing(message: str) -> Callable[..., Any]:
 
 
 class Shadow:
-    """Stands for a value that a derivative did not save: its shape and type are known, its elements are not."""
+    """Replaces a value that was not saved: its shape and dtype are known, not its elements."""
 
     __slots__ = ("_spec",)
 
@@ -259,8 +261,8 @@ def check_devices(name: str, specs: Sequence[Spec]) -> Pool:
         other: Any = spec.device
         if other is not first:
             raise DeviceError(
-                f"{name}: operands are on {first.device.name} and {other.device.name} ({describe(specs)}); "
-                f"move one with .to({first.device.name!r})"
+                f"{name}: operands are on {first.device.name} and {other.device.name} "
+                f"({describe(specs)}); move one with .to({first.device.name!r})"
             )
     return first
 

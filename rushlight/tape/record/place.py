@@ -1,12 +1,13 @@
-"""Where in the user's program a call was made: the source line and the path of the module.
+"""The source line of a call in the user's program, and the path of the module.
 
 # Note [Places]
-1. Taking a place must cost next to nothing, because every record takes one: it is the code object and the instruction's
-   number in it, and the chain of modules being called. Line and names are worked out when somebody asks.
+1. Taking a place must be cheap, because every record takes one: it is the code object and the
+   instruction's offset in it, and the chain of modules being called. Line and names are computed on
+   demand.
 2. The user's frame is the innermost one outside this package.
-3. Modules are known weakly: a record that is kept must not keep a model.
-4. In a thread that this package started for a call of the user's, whose own code is not on its stack, the user's frame is the
-   one that waits for it (CALLERS).
+3. Modules are referenced weakly: a record must not keep a model alive.
+4. In a thread that this package started for a user's call, whose code is not on its stack, the
+   user's frame is the one that waits for it (CALLERS).
 """
 
 from __future__ import annotations
@@ -19,25 +20,23 @@ from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-Chain = tuple[
-    Any, Any
-]  # the chain of the calling module, or None, and a weak reference to the module called
+# The chain of the calling module, or None, and a weak reference to the called module.
+Chain = tuple[Any, Any]
 
 CALLED: ContextVar[Chain | None] = ContextVar("rushlight_called", default=None)
-OURS: dict[str, bool] = {
-    threading.__file__: True
-}  # by file name: whether its code is this package's, or starts threads
-CALLERS: dict[int, FrameType] = {}  # by thread: who waits for it
+# By file name: whether its code is this package's, or starts threads.
+OURS: dict[str, bool] = {threading.__file__: True}
+CALLERS: dict[int, FrameType] = {}  # by thread: the frame that waits for it
 
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
 _get_frame = sys._getframe
 
 
 class Place(NamedTuple):
-    """A line of the user's program, and the modules it was run for."""
+    """A line of the user's program, and the modules being called."""
 
     code: CodeType
-    at: int  # the instruction, as `frame.f_lasti` counts
+    at: int  # the instruction, as in `frame.f_lasti`
     chain: Chain | None
 
     @property
@@ -57,7 +56,10 @@ class Place(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The path of the innermost module from the outermost one, as in `named_modules`; that one's class if it is the same."""
+        """The path of the innermost module from the outermost one, as in `named_modules`.
+
+        If they are the same, its class.
+        """
         return module_path(self.chain)
 
     def __str__(self) -> str:
@@ -65,13 +67,16 @@ class Place(NamedTuple):
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is this package's; the answer is kept in OURS."""
+    """Whether a file is this package's; the result is kept in OURS."""
     found = OURS[file] = os.path.abspath(file).startswith(_ROOT)
     return found
 
 
 def user_frame(frame: FrameType) -> FrameType:
-    """The innermost frame outside this package, from `frame` on; else the thread's caller's, else the outermost."""
+    """The innermost frame outside this package, from `frame` on.
+
+    Without one, the thread's caller's, else the outermost.
+    """
     while True:
         file = frame.f_code.co_filename
         ours = OURS.get(file)
@@ -84,7 +89,7 @@ def user_frame(frame: FrameType) -> FrameType:
 
 
 def here() -> Place:
-    """The place of the call that is under way."""
+    """The place of the running call."""
     frame = user_frame(_get_frame(1))
     return Place(frame.f_code, frame.f_lasti, CALLED.get())
 
@@ -104,7 +109,7 @@ def module_path(chain: Chain | None) -> str:
 
 
 def describe_module(chain: Chain | None) -> str:
-    """The path and what it starts from, as words to go behind a line."""
+    """The path and its starting module, as words after a line."""
     if chain is None:
         return ""
     outermost = chain
@@ -115,7 +120,7 @@ def describe_module(chain: Chain | None) -> str:
 
 
 def _name_in(outer: Any, inner: Any) -> str:
-    """What the outer module calls the inner one; its class where it is none of its parts."""
+    """The outer module's name of the inner one; its class where it is no submodule."""
     if outer is inner:
         return ""
     if outer is not None:

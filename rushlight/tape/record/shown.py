@@ -1,13 +1,15 @@
-"""What a record saved, as users read it off `grad_fn`: `_saved_self`, `_saved_result`, `saved_tensors`.
+"""A record's saves as attributes of `grad_fn`: `_saved_self`, `_saved_result`, `saved_tensors`.
 
 # Note [Shown saves]
-1. A record keeps values by position. The op's operands and results have names, which `ops/` gives (`name_saves`); each name
-   is a property of `Node`, because a `__getattr__` would make every read of a record's slots slower.
-2. An operand that this record did not save is None, a result that no record of the op saves is no attribute. After the saves were
-   given back the answer is a `GraphFreedError`, and after they were written to an `InplaceError`, as in backward.
-3. `_raw_saved_self` and so on stand for the value where it is kept: `register_hooks(pack, unpack)` packs it from then on, as in
-   Note [Saved tensor hooks]. The record's other saves are then packed as they are.
-4. A user's function has a record of its own kind, which also shows what forward left in `ctx`.
+1. A record keeps values by position. The op's operands and results have names, which `ops/` gives
+   (`name_saves`); each name is a property of `Node`, because a `__getattr__` would make every read
+   of a record's slots slower.
+2. An operand that this record did not save is None, a result that no record of the op saves is no
+   attribute. After the saves were freed reading one raises `GraphFreedError`, and after they were
+   written to `InplaceError`, as in backward.
+3. `_raw_saved_self` and so on refer to the stored value: `register_hooks(pack, unpack)` packs it,
+   as in Note [Saved tensor hooks]. The record's other saves are then packed by the identity.
+4. A user's function has its own class of records, which also shows the attributes of `ctx`.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from rushlight.tape.record import call
 from rushlight.tape.record.value import Node, Output, Value
 from rushlight.tape.walk.saves import saves_of
 
-# Where a name leads: an operand or a result of the call by its number, or a number given in place of a tensor.
+# The target of a name: an operand or a result of the call by index, or a number given in place of a
+# tensor.
 Where = tuple[str, Any]
 
-_describe: list[Callable[[Node], dict[str, Where]]] = []  # what `ops/` gave
+_describe: list[Callable[[Node], dict[str, Where]]] = []  # set by `ops/`
 
 
 def name_saves(names: Iterable[str], describe: Callable[[Node], dict[str, Where]]) -> None:
-    """Let records show their saves by these names; `describe` says which of them a record's op has."""
+    """Make records show their saves by these names; `describe` gives those of a record's op."""
     _describe[:] = [describe]
     for name in names:
         setattr(Node, f"_saved_{name}", property(_reader(name)))
@@ -65,13 +68,14 @@ def _where(node: Node, attribute: str, name: str) -> Where:
     found = shown_names(node).get(name)
     if found is None:
         raise AttributeError(
-            f"{node!r} has no attribute {attribute!r}; it has {', '.join(_attributes(node)) or 'none'}"
+            f"{node!r} has no attribute {attribute!r}; it has "
+            f"{', '.join(_attributes(node)) or 'none'}"
         )
     return found
 
 
 def shown_names(node: Node) -> dict[str, Where]:
-    """The names of what a record's op may save."""
+    """The names of the possible saves of a record's op."""
     if not _describe or node.plan.op.inputs is not None:  # a user's function has `saved_tensors`
         return {}
     return _describe[0](node)
@@ -82,7 +86,7 @@ def _attributes(node: Node) -> list[str]:
 
 
 def _listed(node: Node) -> list[str]:
-    """What `dir` says: of the saves' names those that are this op's."""
+    """The result of `dir`: of the saves' names those of this op."""
     others = [
         name for name in object.__dir__(node) if not name.startswith(("_saved_", "_raw_saved_"))
     ]
@@ -94,7 +98,7 @@ Node.__dir__ = _listed  # type: ignore[assignment]
 
 
 class SavedTensor:
-    """A value where a record keeps it."""
+    """A value stored in a record."""
 
     __slots__ = ("_at", "_kind", "_node")
 
@@ -106,7 +110,7 @@ class SavedTensor:
     def register_hooks(
         self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]
     ) -> None:
-        """Keep what `pack_hook(tensor)` gives, now, in place of the tensor; `unpack_hook` of it when backward comes."""
+        """Replace the tensor by `pack_hook(tensor)`; backward calls `unpack_hook` of that."""
         node, at = self._node, self._at
         if not callable(pack_hook) or not callable(unpack_hook):
             raise TypeError(
@@ -114,18 +118,19 @@ class SavedTensor:
             )
         if at is None:
             raise RushlightError(
-                f"{node.name()}: register_hooks of a value that this record did not save (it is None)"
+                f"{node.name()}: register_hooks of a value that this record did not save (it is "
+                "None)"
             )
         if node.saved is None or node.dropped is not PACKED:
-            saves_of(
-                node
-            )  # rebuilds what was dropped; raises where they were given back, or written to
+            # Rebuilds dropped saves; raises where they were freed, or written to.
+            saves_of(node)
             _AS_IT_IS.pack_saves(node)
-        kept: list[Any] = list(node.saved if self._kind == "operand" else node.outs)  # type: ignore[arg-type]
+        kept: list[Any] = list(node.saved if self._kind == ("operand") else node.outs)  # type: ignore[arg-type]
         packed = kept[at]
         if packed.saving is not _AS_IT_IS:
             raise RushlightError(
-                f"{node.name()}: hooks for this saved tensor were set already, by register_hooks or saved_tensors_hooks"
+                f"{node.name()}: hooks for this saved tensor were set already, by register_hooks "
+                "or saved_tensors_hooks"
             )
         value = call.make_value(
             packed.held._spec, packed.held._memory, packed.held._offset, packed.edge
@@ -144,7 +149,7 @@ _AS_IT_IS = Saving(lambda value: value, lambda value: value)
 
 
 class FunctionNode(Node):
-    """The record of a user's function: PyTorch's `ctx` and `grad_fn` are one object, so this shows what is in `ctx`."""
+    """The record of a user's function: it is `grad_fn` and shows the attributes of `ctx`."""
 
     __slots__ = ("context",)
 
@@ -152,7 +157,7 @@ class FunctionNode(Node):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What forward gave to `save_for_backward`, until a backward pass gives it back."""
+        """The tensors given to `save_for_backward`, until a backward pass frees them."""
         found: tuple[Any, ...] = self.context._left.ordered(saves_of(self)[1], self)
         return found
 
@@ -179,6 +184,6 @@ class FunctionNode(Node):
 
 
 def result_again(node: Node, value: Value, index: int, alone: bool) -> Value:
-    """A saved result with its record: the record itself keeps it without, or it would refer to itself."""
+    """A saved result with its record, which the record itself cannot keep."""
     edge = node if alone else Output(node, index)
     return call.rooted(call.make_value(value._spec, value._memory, value._offset, edge))

@@ -1,12 +1,11 @@
-"""What a call must know of its surroundings: grad mode, recipe mode, autocast.
+"""The state around a call: grad mode, recipe mode, autocast.
 
-The state is one immutable object in a context variable, so it travels to worker threads with their
+The state is one immutable object in a context variable, so worker threads inherit it with their
 context.
 
 # Note [Inference tensors]
-1. What is made in inference mode (not a view of something older) is an inference tensor. Its
-   storage says so: versions of such storages are negative, so that nothing else need be kept or
-   looked at.
+1. A tensor made in inference mode (not a view of an older one) is an inference tensor. Its storage
+   has a negative version, so that nothing else need be kept or checked.
 2. It is written to in inference mode only, and becomes a leaf that requires gradients in inference
    mode only.
 3. A record refuses to save it, outside as well: the sum of the saves' versions, which a record
@@ -38,23 +37,22 @@ INFERENCE = -(1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`region` is the innermost checkpoint or budget: while there is one, every call leaves a recipe."""
+    """`region` is the innermost checkpoint or budget: calls inside leave recipes."""
 
     grad: bool = True
     region: Any = None
     autocast: DType | None = None
     inference: bool = False
     trace: list[Noted | None] | None = None  # takes a note of every call; see Note [Traces]
-    saving: Any = None  # hooks for what records save; see Note [Saved tensor hooks]
-    saving_refused: str | None = None  # why there must be no such hooks
+    saving: Any = None  # hooks for saved tensors; see Note [Saved tensor hooks]
+    saving_refused: str | None = None  # the reason why such hooks are refused
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
-    dual: Any = None  # the level whose tangents calls carry on; see Note [Dual values]
+    dual: Any = None  # the level of tangents; see Note [Dual values]
     special: bool = field(init=False)  # something besides the grad mode is set
-    regional: bool = field(init=False)  # that is a region, or what packs saves, and nothing else
+    regional: bool = field(init=False)  # that is a region, or hooks of saves, and nothing else
     birth: int = field(init=False)  # the version of new storages
-    turned: State | None = field(
-        init=False, compare=False, repr=False
-    )  # the same in the other grad mode, once asked for
+    # The same state in the other grad mode, made on demand.
+    turned: State | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         fill = object.__setattr__
@@ -70,7 +68,7 @@ class State:
             fill(self, "grad", False)
 
     def in_mode(self, grad: bool) -> State:
-        """The same state with recording on or off. Modes change often, so the answer is kept."""
+        """The same state with recording on or off, cached: modes change often."""
         if self.grad is grad or self.inference:
             return self
         if self.turned is None:
@@ -80,20 +78,22 @@ class State:
 
 
 STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039
-WALK: ContextVar[Any] = ContextVar(
-    "rushlight_walk", default=None
-)  # the backward pass that is under way
+# The running backward pass.
+WALK: ContextVar[Any] = ContextVar("rushlight_walk", default=None)
 
 
 def impure() -> None:
-    """Tell a trace that something happens here which is no call of an op."""
+    """Mark a trace as incomplete: this is no call of an op."""
     trace = STATE.get().trace
     if trace is not None:
         trace.append(None)
 
 
 class Changed:
-    """A change of state for a `with` block or a decorated function. One object may be entered again inside itself."""
+    """A change of state for a `with` block or a decorated function.
+
+    One object may be entered recursively.
+    """
 
     def __init__(self, **changes: Any) -> None:
         self.changes = changes
@@ -107,7 +107,7 @@ class Changed:
         try:
             token = STATE.set(after)
             self.tokens = [*self.tokens, token]
-        except BaseException:  # Ctrl-C, when it was set already
+        except BaseException:  # Ctrl-C, after it was set
             STATE.set(before)
             raise
 
@@ -116,7 +116,7 @@ class Changed:
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         token = self.tokens[-1]
-        del self.tokens[-1]  # no call, after which Ctrl-C might leave the state as it is
+        del self.tokens[-1]  # no call, after which Ctrl-C might leave the state changed
         try:
             STATE.reset(token)
         except ValueError:  # a generator that ends in another context than it began in
@@ -138,7 +138,7 @@ class Changed:
 def _stepwise(
     changes: dict[str, Any], function: Callable[..., Generator[Any, Any, Any]]
 ) -> Callable[..., Any]:
-    """A generator function under a change of state: it holds while the generator runs, not while its user does."""
+    """A generator function under a change of state, which holds only while it runs."""
 
     @functools.wraps(function)
     def inside(*args: Any, **named: Any) -> Generator[Any, Any, Any]:
@@ -193,7 +193,10 @@ class enable_grad(_Mode):
 
 
 class inference_mode(Changed):
-    """Nothing is recorded inside, as in `no_grad`; with False, recording is on. `@inference_mode` decorates too."""
+    """Nothing is recorded inside, as in `no_grad`; with False, recording is on.
+
+    `@inference_mode` decorates too.
+    """
 
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)
@@ -216,7 +219,7 @@ class set_grad_enabled(Changed):
 
     def __init__(self, mode: bool) -> None:
         super().__init__(grad=bool(mode))
-        self.at_once = True  # it was switched by making it, and not yet used as a block
+        self.at_once = True  # the constructor switched it, and it was not used as a block yet
         super().__enter__()
 
     def __enter__(self) -> None:
@@ -224,7 +227,7 @@ class set_grad_enabled(Changed):
             super().__enter__()
             return
         self.at_once = False
-        STATE.set(STATE.get().in_mode(self.changes["grad"]))  # somebody may have switched it since
+        STATE.set(STATE.get().in_mode(self.changes["grad"]))  # it may have been switched since
 
     def __call__(self, function: F) -> F:
         # As a decorator it switches inside the function only.

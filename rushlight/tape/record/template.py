@@ -1,15 +1,15 @@
-"""The text of the hot path: one call of an elementwise op, made for a number of operands.
+"""The source of the hot path: one call of an elementwise op, for a number of operands.
 
 # Note [Call template]
 1. `calling(n)` is the source of `op(x0, ..., xn-1)`: the steps of `call.run` and `call.record`
-   written out, because a Python call costs as much as the rest of a small op. It is compiled once
-   for each n, with the names of `call.py` as its globals.
+   inlined, because a Python call costs as much as the rest of a small op. It is compiled once for
+   each n, with the names of `call.py` as its globals.
 2. A plan is found by the identity of the operands' specs. Up to two operands are compared with
    those of the last call first.
-3. A call that the text does not handle (special state, an operand that is a view, one that no plan
-   is known for) goes to `call.run` or to `fallback`, which finds the plan or raises.
+3. A call that the code does not handle (special state, an operand that is a view, one without a
+   known plan) goes to `call.run` or to `fallback`, which finds the plan or raises.
 4. With one operand the function also takes a number, a launch parameter of the plan; with two it
-   hands numbers to such functions. `out` is no keyword-only parameter because that costs more than
+   passes numbers to such functions. `out` is no keyword-only parameter because that costs more than
    the test for it.
 """
 
@@ -21,8 +21,8 @@ from types import CodeType
 
 from rushlight.tape.record.place import OURS
 
-# A new storage for the plan's first result: `call.make_storage` written out. See Note [Counting and
-# threads].
+# A new storage for the plan's first result: `call.make_storage` inlined. See
+# Note [Counting and threads].
 _TAKE = """\
 storage = new(Storage)
 storage.blocks = blocks = plan.blocks
@@ -136,14 +136,14 @@ return out
 
 
 def launching() -> CodeType:
-    """The code of `launch_one`, which `call.launch_at` is for a plan with one result."""
+    """The code of `launch_one`, which is `call.launch_at` for a plan with one result."""
     take = indent(_TAKE.format(birth="birth"), " " * 4)
     return _compiled(_LAUNCH_ONE.format(take=take, handle=indent(_HANDLE, " " * 4)), "launch")
 
 
 @functools.cache
 def calling(arity: int, second: str = "other") -> CodeType:
-    """The code of `bind(plans, fallback, numbers)`, which gives the function.
+    """The code of `bind(plans, fallback, numbers)`, which returns the function.
 
     `second` names the second operand.
     """

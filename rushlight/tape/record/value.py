@@ -1,11 +1,15 @@
-"""The nouns of the tape.
+"""The classes of the tape.
 
 # Note [Tape records]
-1. A `Value` is a handle: it owns storage. A `Node` is the record of one call: plan, launch parameters, edges to the
-   nodes of its inputs, and the values its derivative declared it needs. Edges hold no storage.
-2. `Value._node` is None (no gradient), a `Leaf` (gradient is summed there), a `Node`, or an `Output` of a node that has several.
-3. A node never refers to a handle of its own results, so that nothing is cyclic and reference counts free the graph.
-4. In a region (checkpoint, budget) every call also leaves a `Recipe` on the storage it filled. See Note [Replay].
+1. A `Value` is a handle: it owns storage. A `Node` is the record of one call: plan, launch
+   parameters, edges to the nodes of its inputs, and the values its derivative declared it needs.
+   Edges hold no storage.
+2. `Value._node` is None (no gradient), a `Leaf` (gradient is summed there), a `Node`, or an
+   `Output` of a node that has several.
+3. A node never refers to a handle of its own results, so that nothing is cyclic and reference
+   counts free the graph.
+4. In a region (checkpoint, budget) every call also leaves a `Recipe` on the storage it filled. See
+   Note [Replay].
 """
 
 from __future__ import annotations
@@ -31,7 +35,10 @@ from rushlight.tape.record.state import WALK
 
 
 class Value:
-    """A tensor's content: which bytes, seen how, and where the gradient goes. `Tensor` adds the user's methods."""
+    """A tensor's content: its bytes, their layout, and its record.
+
+    `Tensor` adds the user's methods.
+    """
 
     __slots__ = ("__weakref__", "_base", "_history", "_memory", "_node", "_offset", "_spec")
 
@@ -40,9 +47,7 @@ class Value:
     _offset: int  # bytes from the start of the storage
     _node: Any  # Node | Output | Leaf | None
     _base: Value | None  # the value this one is a view of
-    _history: (
-        int  # how often the base's record was rewritten when this view was made; unset means 0
-    )
+    _history: int  # the base's count of rewrites when this view was made; unset means 0
 
 
 def history_of(value: Value) -> int:
@@ -51,7 +56,10 @@ def history_of(value: Value) -> int:
 
 
 class Leaf:
-    """Where the gradient of a leaf is summed. It is the leaf's node; the handle is known weakly."""
+    """The accumulator of a leaf's gradient. It is the leaf's node.
+
+    It refers to the handle weakly.
+    """
 
     __slots__ = ("__weakref__", "grad", "handle", "hooks", "post_hooks", "spec")
 
@@ -64,7 +72,7 @@ class Leaf:
 
     @property
     def variable(self) -> Value | None:
-        """The leaf; None where nobody holds it any more."""
+        """The leaf, or None after it was freed."""
         return self.handle()
 
     next_functions: tuple[tuple[Any, int], ...] = ()
@@ -74,16 +82,18 @@ class Leaf:
 
     @property
     def metadata(self) -> dict[Any, Any]:
-        """Anything one wants to note of it."""
+        """A dict for the user's own notes."""
         return METADATA.setdefault(self, {})
 
     def register_prehook(self, hook: Hook) -> Handle:
-        """Call `hook((gradient,))` before the gradient is added to the leaf's; it may give another, in a tuple."""
+        """Call `hook((gradient,))` before the gradient is added to the leaf's.
+
+        It may return another, in a tuple.
+        """
 
         def alone(g: Value) -> Any:
-            given = (
-                None if WALK.get().collect else hook((g,))
-            )  # nothing is added where gradients are the result
+            # Nothing is added where gradients are the result.
+            given = None if WALK.get().collect else hook((g,))
             if given is None or (isinstance(given, (tuple, list)) and len(given) == 1):
                 return None if given is None else given[0]
             raise TypeError(
@@ -97,7 +107,7 @@ class Leaf:
         seen: list[Any] = [None]
 
         def notice(g: Value) -> None:
-            if not WALK.get().collect:  # else nothing is added, and `finish` does not come
+            if not WALK.get().collect:  # else nothing is added, and `finish` is not called
                 seen[0] = g
 
         def finish(_: Value) -> None:
@@ -129,11 +139,11 @@ class Node:
 
     __slots__ = (
         "__weakref__",
-        "at",  # where the user's program made the call, with `code` and `chain`: see Note [Places]
+        "at",  # the source line of the call, with `code` and `chain`: see Note [Places]
         "chain",
         "code",
         "edges",  # per input: the input's node, or None
-        "grad",  # the derivative chosen for the inputs that need one
+        "grad",  # the derivative for the inputs that need one
         "hooks",
         "outs",  # saved output storages, in order of grad.saves_out
         "params",
@@ -158,12 +168,12 @@ class Node:
 
     @property
     def place(self) -> Place:
-        """The line of the user's program that made the call, and the module it was made for."""
+        """The source line of the call in the user's program, and its module."""
         return Place(self.code, self.at, self.chain)
 
     @property
     def arity(self) -> int:
-        """How many inputs the call had; behind them a user's function has what it saved."""
+        """The number of inputs of the call; a user's function has its saves after them."""
         inputs: int | None = self.plan.op.inputs
         return len(self.edges) if inputs is None else inputs
 
@@ -172,22 +182,28 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
-        """Per input: the node it came from, or None, and which of that node's results it was."""
+        """Per input: its node, or None, and the index of the result there."""
         return tuple(
             (e.node, e.index) if type(e) is Output else (e, 0) for e in self.edges[: self.arity]
         )
 
     @property
     def metadata(self) -> dict[Any, Any]:
-        """Anything one wants to note of the call."""
+        """A dict for the user's own notes."""
         return METADATA.setdefault(self, {})
 
     def register_prehook(self, hook: Hook) -> Handle:
-        """Call `hook(grad_outputs)` before the derivative runs; it may give others. See Note [Hooks]."""
+        """Call `hook(grad_outputs)` before the derivative runs; it may return others.
+
+        See Note [Hooks].
+        """
         return add_to(hooks_of(self).before, hook)
 
     def register_hook(self, hook: Hook) -> Handle:
-        """Call `hook(grad_inputs, grad_outputs)` after the derivative ran; it may give other gradients of the inputs."""
+        """Call `hook(grad_inputs, grad_outputs)` after the derivative ran.
+
+        It may return other gradients of the inputs.
+        """
         return add_to(hooks_of(self).after, hook)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""In-place writes: a storage's version goes up, and it knows where it was last written to."""
+"""In-place writes: they increment a storage's version and note the source line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _get_frame = sys._getframe
 
 
 def mark_written(*storages: Storage) -> None:
-    """Count a write that the user's program made. See Note [Places]."""
+    """Count a write by the user's program. See Note [Places]."""
     frame = user_frame(_get_frame(2))
     place = (frame.f_code, frame.f_lasti, CALLED.get())
     for storage in storages:
@@ -21,13 +21,13 @@ def mark_written(*storages: Storage) -> None:
 
 
 def mark_summed(storage: Storage) -> None:
-    """Count a write that a backward pass made: no line of the program is to blame."""
+    """Count a write by a backward pass: it has no source line."""
     storage.version += 1
     storage.written = None
 
 
 def describe_writes(storages: Iterable[Storage]) -> str:
-    """Where some storages were last written to, as words to go behind `overwritten in place`."""
+    """The source lines of the last writes to some storages, for an error message."""
     places = []
     for storage in storages:
         written = getattr(storage, "written", None)

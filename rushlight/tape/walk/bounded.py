@@ -1,8 +1,8 @@
-"""A backward pass that does not look behind given nodes.
+"""A backward pass that stops at given nodes.
 
-A pass counts everything below its roots before it runs. Where all that is asked for lies above
-known nodes, as between the results and the inputs of one function, what is below them need not be
-visited: a derivative taken at every step of a long computation then costs the same at each.
+A pass counts everything below its roots before it runs. Where all wanted gradients lie above known
+nodes, as between the results and the inputs of one function, the nodes below need not be visited: a
+derivative at every step of a long computation then costs the same at each.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ class BoundedWalk(Walk):
         self.ends = ends
 
     def count(self, edges: Sequence[Any]) -> None:
-        self.waiting.update(
-            dict.fromkeys(self.ends, 0)
-        )  # known already: their edges are not followed
+        # Known already: their edges are not followed.
+        self.waiting.update(dict.fromkeys(self.ends, 0))
         super().count(edges)
         roots = dict.fromkeys(edge.node if edge.__class__ is Output else edge for edge in edges)
         self.roots += [node for node in roots if node in self.ends]

@@ -1,4 +1,4 @@
-"""Ends of a graph that a pass can start from or lead to: tensors, and edges that stand for tensors."""
+"""Start and end points of a pass: tensors, and edges in their place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rushlight.tape.record.value import Leaf, Output, Value
 
 
 class GradientEdge(NamedTuple):
-    """A result of a node: it stands for the tensor wherever only its place in the graph matters, without its memory."""
+    """A result of a node, in place of the tensor, without its memory."""
 
     node: Any
     output_nr: int = 0
@@ -19,7 +19,7 @@ class GradientEdge(NamedTuple):
 
 
 def get_gradient_edge(tensor: Value) -> GradientEdge:
-    """The place of a tensor in the graph; a leaf's is where its gradient is summed."""
+    """The edge of a tensor; a leaf's is its accumulator."""
     edge = edge_of(tensor)
     if edge is None:
         raise NotDifferentiable(
@@ -42,7 +42,7 @@ def end_of(thing: Any) -> tuple[Any, Spec]:
 
 
 def key_of(edge: Any) -> Any:
-    """What a walk knows a record by: a Leaf, a node with one result, or (node, index)."""
+    """The key of a record in a walk: a Leaf, a node with one result, or (node, index)."""
     return (edge.node, edge.index) if type(edge) is Output else edge
 
 

@@ -1,12 +1,14 @@
-"""Hooks: functions of the user's that see gradients pass, and may give others in their place.
+"""Hooks: user functions of gradients in a pass, which may replace them.
 
 # Note [Hooks]
-1. When all gradients of a node's results are summed: the hooks of each result (`Tensor.register_hook`), then whoever keeps
-   its gradient (`retain_grad`), then the node's prehooks, which see the gradients of all results; then the derivative
-   runs; then the node's hooks see the gradients of its inputs and of its results. Each kind in the order of registration.
-2. What a hook gives, unless it is None, takes the gradient's place; it must have the same shape, type and device.
-3. A hook may keep what it sees: from then on the walk does not write to it.
-4. A walk leaves nothing on the nodes, so after a hook has raised the same pass can be made again.
+1. When all gradients of a node's results are summed: the hooks of each result
+   (`Tensor.register_hook`), then `retain_grad`, then the node's prehooks, which get the gradients
+   of all results; then the derivative runs; then the node's hooks get the gradients of its inputs
+   and of its results. Each kind runs in the order of registration.
+2. A hook's result, unless it is None, replaces the gradient; it must have the same shape, dtype and
+   device.
+3. A hook may keep its argument: the walk does not write to it after that.
+4. A walk stores nothing on the nodes, so after an error in a hook the same pass can be repeated.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ Gradients = tuple[Value | None, ...]
 
 
 def check_same(what: Callable[[], str], spec: Any, given: Any) -> Value:
-    """A gradient given in place of another: of the same shape, type and device, or an error that says what gave it."""
+    """A replacement of a gradient, checked to have the same shape, dtype and device."""
     if not isinstance(given, Value) or not hasattr(given, "_memory"):
         raise TypeError(
-            f"{what()} gave a {type(given).__name__} in place of a gradient {spec!r}; give a tensor or None"
+            f"{what()} gave a {type(given).__name__} in place of a gradient {spec!r}; give a "
+            "tensor or None"
         )
     if given._spec.shape != spec.shape:
         raise ShapeError(
@@ -56,7 +59,7 @@ def _named(hook: Any, owner: Any) -> str:
 
 
 def run_hooks(hooks: Table, g: Value, owner: Leaf | Node) -> Value:
-    """What the hooks of a value leave of its gradient."""
+    """The gradient after the hooks of a value."""
     for hook in list(hooks.values()):
         given = hook(g)
         if given is not None:
@@ -65,16 +68,17 @@ def run_hooks(hooks: Table, g: Value, owner: Leaf | Node) -> Value:
 
 
 def run_post_hooks(leaf: Leaf, handle: Value) -> None:
-    """The hooks of a leaf whose gradient was added to its own; there is nothing that one could give in its place."""
+    """Run the hooks of a leaf after its gradient was added; their results are not used."""
     for hook in list(leaf.post_hooks.values()):
         if hook(handle) is not None:
             raise RushlightError(
-                f"{_named(hook, leaf)} runs after the gradient was added and must return None; write to leaf.grad instead"
+                f"{_named(hook, leaf)} runs after the gradient was added and must return None; "
+                "write to leaf.grad instead"
             )
 
 
 class Waiting:
-    """A hook that also hears when no gradient comes: `hook(None)`."""
+    """A hook that is also called when there is no gradient: `hook(None)`."""
 
     __slots__ = ("hook",)
 
@@ -86,7 +90,7 @@ class Waiting:
 
 
 def tell_absent(hooks: Table) -> None:
-    """No gradient comes for a value: tell those of its hooks that wait for that too."""
+    """Call such hooks of a value that gets no gradient."""
     for hook in list(hooks.values()):
         if type(hook) is Waiting:
             hook(None)
@@ -111,7 +115,8 @@ def _replaced(
 ) -> list[Any]:
     if not isinstance(given, (tuple, list)):
         raise TypeError(
-            f"{_named(hook, owner)} gave a {type(given).__name__}; a node's hook gives a tuple or None"
+            f"{_named(hook, owner)} gave a {type(given).__name__}; a node's hook gives a tuple or "
+            "None"
         )
     if len(given) != len(old):
         raise RushlightError(
@@ -142,7 +147,10 @@ def run_after(node: Node, parts: Sequence[Any], grads: Sequence[Any]) -> Sequenc
 
 
 class Kept:
-    """The gradient of a tensor that is no leaf, where somebody asked to keep it. The tensor has it; nodes know it weakly."""
+    """The retained gradient of a tensor that is no leaf. The tensor holds it.
+
+    Nodes refer to it weakly.
+    """
 
     __slots__ = ("__weakref__", "grad", "handle", "retains")
 
@@ -152,14 +160,14 @@ class Kept:
         self.handle: Handle | None = None
 
     def take(self, g: Value) -> None:
-        # A copy: the walk, or another value's owner, may have the same buffer.
+        # A copy: the walk, or another value, may have the same buffer.
         made = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
         if made._memory.recipe is not None:
-            keep(made._memory)  # a gradient that is kept must not keep the whole step's recipes
+            keep(made._memory)  # a kept gradient must not keep the whole step's recipes
         self.grad = made
 
     def follow(self, edge: Any) -> None:
-        """Keep the gradient of this record from now on, and no longer that of an older one."""
+        """Retain the gradient of this record instead of an older one."""
         self.retains = True
         if self.handle is not None:
             self.handle.remove()
@@ -170,14 +178,14 @@ class Kept:
 
 
 def follow(value: Value) -> None:
-    """Go on keeping a value's gradient, if somebody asked to, after its record was rewritten."""
+    """Retain a value's gradient, if requested, also after its record was rewritten."""
     kept: Kept | None = getattr(value, "kept_grad", None)
     if kept is not None and kept.retains:
         kept.follow(value._node)
 
 
 def hook_value(edge: Any, hook: Hook) -> Handle:
-    """Put a hook on a value, known by its record."""
+    """Register a hook of a value by its record."""
     if type(edge) is Leaf:
         return add_before_last(edge.hooks, hook)
     node, index = (edge.node, edge.index) if type(edge) is Output else (edge, 0)

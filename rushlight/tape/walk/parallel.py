@@ -2,26 +2,25 @@
 
 # Note [Parallel backward]
 1. The sequential walk's order depends on the edges alone. `_schedule` walks them once without
-   running anything, and so gives every gradient its number among those of one sum. A gradient that
-   comes too early waits for those before it: the additions are the sequential ones, in their order,
-   whoever makes them.
-2. A node is ready when the last of its gradients has been added, not when it has come. A derivative
-   that gives no gradient hands on "none" all the same, so every node gets ready once, and the count
-   of nodes that are left ends the walk.
-3. Locks are only ever held by workers, which no signal interrupts. The caller waits at a queue:
-   Ctrl-C reaches it at once, the workers end after the node they are at, and the caller goes on
-   when they have; a second Ctrl-C does not wait for them.
+   running anything, which numbers every gradient among those of one sum. A gradient that arrives
+   early waits for those before it: the additions are the sequential ones, in their order, on any
+   thread.
+2. A node is ready when the last of its gradients has been added, not when it has arrived. A
+   derivative without a gradient passes on "none" all the same, so every node becomes ready once,
+   and the count of remaining nodes ends the walk.
+3. Locks are held only by workers, which no signal interrupts. The caller waits at a queue: Ctrl-C
+   reaches it at once, the workers end after their present node, and the caller continues when they
+   have; a second Ctrl-C does not wait for them.
 4. The first error, in the sequential order among those that happened, is raised in the caller as it
    was raised in the worker.
 5. Each worker runs in a copy of the caller's context: grad mode, autocast and regions are the
-   caller's. Hooks and the backward of user functions run in whichever thread runs their node. In a
-   region, launches are one at a time.
-6. Handing a node to another thread costs more than a small kernel. So a worker keeps what it makes
-   ready, where others can take it, and calls another worker only when it begins a node that is
-   long: a large call, which leaves the interpreter to others, or one with code of the user's.
-   Threads start when they are first called. Whoever made a node ready looks for it again before it
-   rests, so nothing is forgotten. A chain, and a graph without long nodes, is walked by the caller
-   itself.
+   caller's. Hooks and the backward of user functions run in the thread of their node. In a region,
+   launches are one at a time.
+6. Passing a node to another thread costs more than a small kernel. So a worker keeps the nodes that
+   it makes ready, where others can take them, and calls another worker only when it begins a long
+   node: a large call, which releases the interpreter, or one with user code. Threads start when
+   they are first called. The worker that made a node ready looks for it again before it rests, so
+   nothing is lost. A chain, and a graph without long nodes, is walked by the caller itself.
 """
 
 from __future__ import annotations
@@ -42,14 +41,13 @@ from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Output, Value
 from rushlight.tape.walk.backward import Walk, tell_place
 
-LONG = (
-    1 << 15
-)  # the cost of a plan, as budgets count it, from which on a node is worth another thread
-_PATIENCE = 0.05  # seconds: a signal that another thread received is heard between two waits
+# The least cost of a plan, as budgets count it, for another thread.
+LONG = 1 << 15
+_PATIENCE = 0.05  # seconds: signals that another thread received are handled between two waits
 
 
 def walk_by(workers: Any, op: str) -> Callable[..., Walk] | None:
-    """What makes the walk of so many threads; None for the sequential one."""
+    """The constructor of the walk of so many threads; None for the sequential one."""
     if not isinstance(workers, int) or isinstance(workers, bool):
         raise TypeError(f"{op}: workers is a number of threads, got {workers!r}; pass 1 or more")
     if workers < 1:
@@ -60,7 +58,7 @@ def walk_by(workers: Any, op: str) -> Callable[..., Walk] | None:
 
 
 class _Sum:
-    """A sum of several gradients: those that came before their turn, and whose turn it is."""
+    """A sum of several gradients: those that arrived early, and the next index."""
 
     __slots__ = ("busy", "early", "turn")
 
@@ -76,13 +74,11 @@ class ParallelWalk(Walk):
     def __init__(self, *options: Any, workers: int) -> None:
         super().__init__(*options)
         self.workers = workers
-        self.lock = (
-            threading.Lock()
-        )  # of `waiting`, `left`, `idle`, `threads`, `errors` and every _Sum
+        # Guards `waiting`, `left`, `idle`, `threads`, `errors` and every _Sum.
+        self.lock = threading.Lock()
         self.rank: dict[Any, int] = {}  # the sequential order
-        self.numbers: dict[
-            Any, list[int]
-        ] = {}  # per edge of a node: its gradient's place in its sum
+        # Per edge of a node: its gradient's index in its sum.
+        self.numbers: dict[Any, list[int]] = {}
         self.shared: dict[Any, _Sum] = {}  # the sums of several gradients, per key
         self.left = 0  # nodes that have not run
         self.recalled = False  # whether programs of derivatives may run
@@ -138,7 +134,10 @@ class ParallelWalk(Walk):
         thread.start()
 
     def _schedule(self) -> int:
-        """Walk without running: ranks, numbers, sums. The most nodes with work that were ready at once."""
+        """Walk without running: ranks, numbers, sums.
+
+        Returns the most nodes with work ready at once.
+        """
         waiting = dict(self.waiting)
         counts: dict[Any, int] = {}
         ready = [node for node in self.roots if not waiting[node]]
@@ -223,7 +222,7 @@ class ParallelWalk(Walk):
                 return
 
     def _next(self) -> Any:
-        """A node that is ready, sooner or later; None at the end."""
+        """Wait for a node that is ready; None at the end."""
         while True:
             with self.lock:
                 if self.ready:
@@ -236,7 +235,7 @@ class ParallelWalk(Walk):
                 return None
 
     def _call(self) -> None:
-        """Have another worker look for work, if one is idle or may still be started."""
+        """Wake another worker, if one is idle or may still be started."""
         with self.lock:
             if self.idle:
                 self.calls.put(True)
@@ -244,7 +243,10 @@ class ParallelWalk(Walk):
                 self._start_thread()
 
     def _run_and_choose(self, node: Any) -> Any:
-        """Run a node, and the brief leaves that it makes ready; the node this worker runs next, if any."""
+        """Run a node, and the brief leaves that it makes ready.
+
+        Returns this worker's next node, if any.
+        """
         made: list[Any] = []
         self._step(node, made)
         work: list[Any] = []
@@ -263,7 +265,7 @@ class ParallelWalk(Walk):
         return following
 
     def _step(self, node: Any, made: list[Any]) -> None:
-        """Run a node and hand its gradients on; `made` gets the nodes that are ready now."""
+        """Run a node and pass its gradients on; the nodes that become ready are added to `made`."""
         if node.__class__ is Leaf:
             self._finish_leaf(node)
             return
@@ -296,7 +298,7 @@ class ParallelWalk(Walk):
     def _add_in_turn(
         self, shared: _Sum, edge: Any, number: int, part: Value | None, mine: bool, made: list[Any]
     ) -> None:
-        """Leave a gradient, and add what can be added, unless another worker is at it: then it will."""
+        """Store a gradient, and add all that can be added, unless another worker is adding."""
         with self.lock:
             shared.early[number] = part, mine
             if shared.busy or shared.turn not in shared.early:
@@ -329,5 +331,5 @@ def _is_long(node: Any) -> bool:
 
 
 def _is_brief(node: Any) -> bool:
-    """A leaf that only takes its gradient: no work for another thread."""
+    """Whether it is a leaf that only takes its gradient: no work for another thread."""
     return node.__class__ is Leaf and node.grad is None and not node.hooks and not node.post_hooks

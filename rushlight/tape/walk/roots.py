@@ -1,4 +1,4 @@
-"""Where a backward pass starts: roots, their gradients, and what is asked for."""
+"""The start of a backward pass: roots, their gradients, and wanted inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Root = tuple[Any, Spec]  # a record and its spec
 
 
 def _called(root: Root) -> str:
-    """A root in words: its spec, and the op that made it."""
+    """A root in words: its spec, and its op."""
     edge, spec = root
     return (
         f"{spec!r}, a leaf"
@@ -42,13 +42,13 @@ def key_node(edge: Any) -> Any:
 
 
 def _seed(name: str, root: Root, gradient: Any) -> Value:
-    """The gradient a pass starts with at a root: the given one, or 1 where the root is one real number."""
+    """The gradient at a root: the given one, or 1 where the root is one real number."""
     spec = root[1]
     if gradient is None:
         if spec.numel != 1:
             raise RushlightError(
-                f"{name}: a gradient must be given for a root that is not one number, here {_called(root)}; "
-                f"pass gradient=, or reduce with .sum() or .mean()"
+                f"{name}: a gradient must be given for a root that is not one number, here "
+                f"{_called(root)}; pass gradient=, or reduce with .sum() or .mean()"
             )
         if spec.dtype.kind == "c":
             raise RushlightError(
@@ -60,7 +60,8 @@ def _seed(name: str, root: Root, gradient: Any) -> Value:
         return Needed.full(Spec.of(spec.device, spec.dtype, spec.shape), 1.0)
     if not isinstance(gradient, Value):
         raise TypeError(
-            f"{name}: a gradient is a tensor or None, got {type(gradient).__name__} for {_called(root)}"
+            f"{name}: a gradient is a tensor or None, got {type(gradient).__name__} for "
+            f"{_called(root)}"
         )
     given = gradient._spec
     if given.shape != spec.shape:
@@ -71,26 +72,28 @@ def _seed(name: str, root: Root, gradient: Any) -> Value:
         )
     if (given.dtype.kind == "c") is not (spec.dtype.kind == "c"):
         raise DTypeError(
-            f"{name}: a gradient {given!r} for the root {_called(root)}: both are complex or both are real"
+            f"{name}: a gradient {given!r} for the root {_called(root)}: both are complex or both "
+            "are real"
         )
     return Needed.cast(gradient, spec.dtype)
 
 
 def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[Value]]:
-    """The records a pass starts from, and what it starts with."""
+    """The records a pass starts from, and their gradients."""
     things = ends(tensors)
     roots = [end_of(thing) for thing in things]
     for i, (edge, spec) in enumerate(roots):
         if edge is None:
             raise NotDifferentiable(
-                f"{name}: root {i}, {spec!r}, does not require gradients: it was made from constants, under no_grad(), "
-                f"or after .detach()"
+                f"{name}: root {i}, {spec!r}, does not require gradients: it was made from "
+                "constants, under no_grad(), or after .detach()"
             )
     given = [None] * len(roots) if gradients is None else ends(gradients)
     if len(given) != len(roots):
         raise RushlightError(
-            f"{name}: {len(given)} gradients were given for {len(roots)} roots ({', '.join(map(_called, roots))}); "
-            f"give one for each, None for those that are one number"
+            f"{name}: {len(given)} gradients were given for {len(roots)} roots "
+            f"({', '.join(map(_called, roots))}); give one for each, None for those that are one "
+            "number"
         )
     seeds = [_seed(name, r, g) for r, g in zip(roots, given, strict=True)]
     if STATE.get().batch:
@@ -101,11 +104,14 @@ def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[V
     return [edge for edge, _ in roots], seeds
 
 
-SEEDS = Cache()  # by spec: what fills the 1 that a pass starts with
+SEEDS = Cache()  # by spec: the plan that fills the initial 1
 
 
 def backward_from(root: Value, retain: bool) -> bool:
-    """The usual `root.backward()`, where a pass has started from a root like this one; False where it is not so usual."""
+    """The common `root.backward()`, where a pass has started from a root like this one.
+
+    Else False.
+    """
     state = STATE.get()
     plan = SEEDS.get(root._spec)
     if plan is None or state.special:
@@ -129,13 +135,15 @@ def backward(
 ) -> None:
     """Sum the gradients of the roots into the leaves' `.grad`.
 
-    With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after `retain_grad`.
-    With several `workers`, independent parts of the graph run at once, with the same bits: Note [Parallel backward].
+    With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after
+    `retain_grad`. With several `workers`, independent branches of the graph run in parallel, with
+    the same bits: Note [Parallel backward].
     """
     if STATE.get().batch and any(isinstance(t, Value) and t._spec.hidden for t in ends(tensors)):
         raise RushlightError(
-            "backward: a root is one example of a batch inside vmap, where leaves' .grad has no meaning; use "
-            "rushlight.func.grad or vjp in the function, or call backward() on what vmap gives"
+            "backward: a root is one example of a batch inside vmap, where leaves' .grad has no "
+            "meaning; use rushlight.func.grad or vjp in the function, or call backward() on what "
+            "vmap gives"
         )
     make = walk_by(workers, "backward")
     edges, seeds = roots_of(
@@ -162,14 +170,17 @@ def backward(
 
 
 def _check_examples(place: int, outputs: Any, thing: Any) -> None:
-    """Refuse a sum over examples where one gradient for each is meant: the root is one example's, the input is all of theirs."""
+    """Refuse a sum over examples where one gradient per example is meant.
+
+    The root is one example's, the input is all of theirs.
+    """
     levels = levels_of(thing) if isinstance(thing, Value) else ()
     for root in ends(outputs):
         if isinstance(root, Value) and any(level not in levels for level in levels_of(root)):
             raise RushlightError(
-                f"grad: inside vmap, input {place} ({end_of(thing)[1]!r}) is one tensor for all examples and the root "
-                f"{root._spec!r} one example's, so the gradient would be a sum over the batch; use rushlight.func.grad "
-                f"or vjp with that tensor as an argument"
+                f"grad: inside vmap, input {place} ({end_of(thing)[1]!r}) is one tensor for all "
+                f"examples and the root {root._spec!r} one example's, so the gradient would be a "
+                "sum over the batch; use rushlight.func.grad or vjp with that tensor as an argument"
             )
 
 
@@ -185,7 +196,10 @@ def grad(
     workers: int = 1,
     make: Any = None,
 ) -> tuple[Any, ...]:
-    """The gradients of the outputs' sum with respect to the inputs; `.grad` is not touched. `make`: as in `run_backward`."""
+    """The gradients of the outputs' sum with respect to the inputs; `.grad` does not change.
+
+    `make`: as in `run_backward`.
+    """
     make = walk_by(workers, "grad") or make
     edges, seeds = roots_of("grad", outputs, grad_outputs)
     asked: Sequence[Any] = ends(inputs)

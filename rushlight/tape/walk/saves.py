@@ -1,4 +1,4 @@
-"""What a node saved for its derivative, checked and, where a checkpoint dropped it, rebuilt."""
+"""The saves of a node's derivative, checked and, where a checkpoint dropped them, rebuilt."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rushlight.tape.record.written import describe_writes
 
 
 def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
-    """The saved outputs and the saved inputs, in the order of `grad.saves_out` and `grad.saves_in`."""
+    """The saved outputs and inputs, in the order of `grad.saves_out` and `grad.saves_in`."""
     if node.saved is None:
         if not (node.grad.saves_in or node.grad.saves_out):
             return (), ()  # nothing was saved, so nothing is missing
         raise GraphFreedError(
-            f"{node.plan.op.name}, called at {node.place}: backward a second time through a graph whose saved values "
-            f"were given back; pass retain_graph=True to the first backward"
+            f"{node.plan.op.name}, called at {node.place}: backward a second time through a graph "
+            "whose saved values were given back; pass retain_graph=True to the first backward"
         )
     if node.dropped is not None:
         if node.dropped is PACKED:
@@ -52,7 +52,7 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
 
 
 def _as_recorded(node: Node, saved: Sequence[Value]) -> Sequence[Value]:
-    """A handle that was detached in place since it was saved, as the result that it was: the derivative depends on it."""
+    """A handle that was detached in place since it was saved, as the result it was."""
     found = []
     for i, value in zip(node.grad.saves_in, saved, strict=True):
         edge = node.edges[i]
