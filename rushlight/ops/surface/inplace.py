@@ -168,10 +168,7 @@ def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
-    """Run the plan of an earlier write of this kind; False where there is none, or more to do.
-
-    See Note [In-place writes] 5.
-    """
+    """Run the plan of an earlier write, or return False. See Note [In-place writes] 5."""
     plan = _KNOWN.get(_key(op, target, inputs))
     state = STATE.get()
     if plan is None or state.special or not no_recipes():
@@ -253,10 +250,7 @@ def _plan_onto(op: MapOp, tensors: Sequence[Value], static: Static, out: Spec, n
 
 
 class Write:
-    """A prepared write: all that can fail is done, and `finish` makes it.
-
-    See Note [In-place writes] 7.
-    """
+    """A prepared write, which `finish` makes without failing. See Note [In-place writes] 7."""
 
     __slots__ = (
         *(

@@ -37,8 +37,7 @@ from rushlight.tape.record.value import Value
 
 View3 = tuple[Shape, Shape, int]
 get_state = STATE.get
-# Views that one number may request: of an empty dimension there could be any number.
-MOST_PARTS = 1 << 20
+MOST_PARTS = 1 << 20  # views that one number may request, of an empty dimension too
 
 
 def fill_kernel(dtype: DType) -> Map:
@@ -49,10 +48,7 @@ def fill_kernel(dtype: DType) -> Map:
 def copy_into(
     pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape, count: int = 1
 ) -> tuple[Any, tuple[int, ...]]:
-    """A launch that copies between two layouts of one shape, and its sizes and strides.
-
-    It copies several tensors at once.
-    """
+    """A launch that copies tensors between two layouts of one shape, and its numbers."""
     values = tuple(arg(i, compute_type(dtype)) for i in range(count))
     formula = Formula((dtype,) * count, (), (dtype,) * count, values)
     sizes, (to, of) = collapse(shape, (target, source))
@@ -552,8 +548,7 @@ def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     common = values[0]._spec.dtype
     for v in values[1:]:
         common = promote(common, v._spec.dtype)
-    # PyTorch lets a 1-d empty tensor join any others; where there are no others, any dimension is
-    # valid.
+    # PyTorch lets a 1-d empty tensor join any others; without others any dimension is valid.
     joined = [v for v in values if v._spec.shape != (0,)]
     if not joined:
         joined, dim = values[:1], 0
@@ -604,10 +599,7 @@ def _runs(shape: Shape, strides: Shape, dim: int, counts: tuple[int, ...]) -> li
 def _side_by_side(
     grads: Sequence[Value | None], x: Any, dim: int, counts: tuple[int, ...]
 ) -> Value:
-    """The gradients of ranges of a dimension, concatenated.
-
-    Neighbours without one are zeros in one piece.
-    """
+    """The gradients of ranges of a dimension, concatenated; neighbours without one are zeros."""
     pieces: list[Value] = []
     for missing, run in groupby(zip(grads, counts, strict=True), lambda pair: pair[0] is None):
         if missing:
