@@ -49,7 +49,8 @@ class SparseWalk(Walk):
             return super()._run_node(node)
         g: Any = self.sums.pop(node)
         index: Any = saves_of(node)[1][0]
-        self._give_back(node)
+        if not self.retain:
+            node.saved, node.outs = None, ()
         at, rows = index.reshape(-1), g.reshape((index.numel(), *g.shape[index.ndim :]))
         padding = node.plan.static[0]
         if padding >= 0:

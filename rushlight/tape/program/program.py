@@ -192,6 +192,22 @@ class Program:
         same = not offset and spec is self.specs[slot]
         return f"%{slot}" if same else f"%{slot} from byte {offset} as {spec!r}"
 
+    def hoisted(self, first: int) -> Program:
+        """The same program with the steps from `first` on as early as what they read allows."""
+        order = list(range(first))
+        for number in range(first, len(self.steps)):
+            makers = [self.makers[s][0] for s in self.steps[number].sources]
+            order.insert(max([order.index(m) + 1 for m in makers if m >= 0], default=0), number)
+        slots = {i: i for i in range(len(self.given))}
+        steps = []
+        for number in order:
+            step = self.steps[number]
+            steps.append(step._replace(sources=tuple([slots[s] for s in step.sources])))
+            for i in range(len(step.outs)):
+                slots[self.firsts[number] + i] = len(slots)
+        results = [None if r is None else r._replace(slot=slots[r.slot]) for r in self.results]
+        return Program(self.given, steps, results)
+
     # ---- as one call ----
 
     def as_plan(self, op: Op, needs: int) -> Plan:

@@ -289,8 +289,7 @@ class Walk:
             if all(g is None for g in grads):
                 return nothing
         try:
-            parts, fresh = differentiated(node, grads)
-            self._give_back(node)
+            parts, fresh = differentiated(node, grads, self.retain)
             if Mode.on and not is_judged(node, grads):
                 checks.check_node(node, grads, parts, self.create)
         except Exception as error:
@@ -299,11 +298,6 @@ class Walk:
         if node.hooks is not None and node.hooks.after:
             return run_after(node, parts, grads), nothing[1]  # a hook may have kept what it saw
         return parts, fresh
-
-    def _give_back(self, node: Node) -> None:
-        """Let go of a node's saves, which nothing reads again."""
-        if not self.retain:
-            node.saved, node.outs = None, ()
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
         if len(node.plan.outs) == 1:
@@ -454,46 +448,75 @@ def _writable(grad: Value) -> bool:
     )
 
 
-def differentiated(node: Node, grads: list[Value | None]) -> Parts:
-    """What a node's derivative gives for the gradients that came; its program is kept."""
+def differentiated(node: Node, grads: list[Value | None], retain: bool) -> Parts:
+    """What a node's derivative gives for the gradients that came; its program is kept.
+
+    The saves are given back, unless the graph is retained, before gradients are fitted.
+    """
+    state, grad, params = STATE.get(), node.grad, node.params
+    usual = not (state.special or state.grad or node.dropped is not None)
+    if usual and grad.programs is not None and (not params or grad.hands_on or grad.fused):
+        key = program_key(grads)
+        if key not in grad.programs:
+            made = _traced(node, grads, key)
+            if made is not None:
+                if not retain:
+                    node.saved, node.outs = None, ()
+                return made
+        sums = {node if len(grads) == 1 else (node, i): g for i, g in enumerate(grads)}
+        found = recall(node, sums, retain)
+        if found is not None:
+            return found
+    parts, fresh = _by_rule(node, grads, *saves_of(node))
+    if not retain:
+        node.saved, node.outs = None, ()
+    return _fit(node, parts, fresh)
+
+
+def _traced(node: Node, grads: list[Value | None], key: Any) -> Parts | None:
+    """Keep the program of a node's derivative; what the rule gives, where it ran for that."""
     grad, params = node.grad, node.params
     outs, saved = saves_of(node)
+    came = [g for g in grads if g is not None]
+    values = [*came, *outs, *saved]
+    program = None if grad.fused is None else grad.fused([v._spec for v in values])
+    made: Parts | None = None
+    if program is None and (not params or grad.hands_on):
+        steps = 0
 
-    def fitted_parts() -> list[Value | None]:
-        parts = grad.rule(grads, spread_values(node, outs, saved), params)
-        ins = node.plan.ins
-        if len(parts) != len(ins):
-            name = node.plan.op.name
-            raise RushlightError(
-                f"{name}: its derivative gave {len(parts)} gradients for {len(ins)} inputs"
-            )
-        return [
-            part if part is None or part._spec is spec or fits(part, spec) else fitted(part, spec)
-            for part, spec in zip(parts, ins, strict=True)
-        ]
+        def run() -> Sequence[Value | None]:
+            nonlocal made, steps
+            parts, fresh = _by_rule(node, grads, outs, saved)
+            steps = len(STATE.get().trace or ())
+            made = _fit(node, parts, fresh)
+            return made[0]
 
-    state = STATE.get()
-    programs = None if state.special or state.grad or node.dropped is not None else grad.programs
-    if programs is None or (params and not (grad.hands_on or grad.fused)):
-        parts = fitted_parts()
-        return parts, _fresh(parts, (*grads, *saved, *outs))
-    key = program_key(grads)
-    values = [*[g for g in grads if g is not None], *outs, *saved]
-    came = len(values) - len(outs) - len(saved)
-    if key not in programs:
-        program = None if grad.fused is None else grad.fused([v._spec for v in values])
-        if program is None and (not params or grad.hands_on):
-            parts, program = trace(fitted_parts, values, params)
-            programs.keep(key, Derivative.of(program, came, bool(params)))
-            return parts, _fresh(parts, (*grads, *saved, *outs))
-        programs.keep(key, Derivative.of(program, came, bool(params)))
-    found = recall(
-        node, {node if len(grads) == 1 else (node, i): g for i, g in enumerate(grads)}, True
-    )
-    if found is not None:
-        return found
-    parts = fitted_parts()
+        program = trace(run, values, params)[1]
+        program = None if program is None else program.hoisted(steps)
+    grad.programs.keep(key, Derivative.of(program, len(came), bool(params)))
+    return made
+
+
+def _by_rule(
+    node: Node, grads: list[Value | None], outs: Sequence[Value], saved: Sequence[Value]
+) -> Parts:
+    parts = node.grad.rule(grads, spread_values(node, outs, saved), node.params)
+    if len(parts) != len(node.plan.ins):
+        name, count = node.plan.op.name, len(node.plan.ins)
+        raise RushlightError(
+            f"{name}: its derivative gave {len(parts)} gradients for {count} inputs"
+        )
     return parts, _fresh(parts, (*grads, *saved, *outs))
+
+
+def _fit(node: Node, parts: Sequence[Value | None], fresh: Sequence[bool]) -> Parts:
+    """Each gradient with the shape and type of its operand."""
+    found, owned = list(parts), list(fresh)
+    for i, (part, spec) in enumerate(zip(parts, node.plan.ins, strict=True)):
+        if part is not None and part._spec is not spec and not fits(part, spec):
+            made = found[i] = fitted(part, spec)
+            owned[i] = owned[i] or made._memory is not part._memory
+    return found, owned
 
 
 def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> list[bool]:
