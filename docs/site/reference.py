@@ -273,12 +273,7 @@ def _forms(entry: Entry) -> str:
 
 
 def _public(module: Any) -> list[str]:
-    names = getattr(module, "__all__", None)
-    return (
-        sorted(names)
-        if names is not None
-        else sorted(n for n in vars(module) if not n.startswith("_"))
-    )
+    return sorted(module.__all__, key=str.lower)
 
 
 # ---- one item ----
