@@ -134,10 +134,12 @@ def _composed(program: Program) -> tuple[Program | None, tuple[tuple[int, Step],
     Each view comes with the slot of its first result. None where the steps stay single calls: see
     Note [Memo] 4.
     """
+    given, steps = program.given, program.steps
+    if any(spec.hidden for spec in program.specs):  # its plans stand for others: Note [Batching]
+        return None, ()
     if program.only is not None:
         return program, ()
-    given, steps = program.given, program.steps
-    if len(steps) < 2 or any(spec.hidden for spec in program.specs):
+    if len(steps) < 2:
         return None, ()
     owned = [spec for i, spec in enumerate(program.specs) if program.roots[i][0] == i]
     if sum(spec.nbytes for spec in owned) > SMALL:

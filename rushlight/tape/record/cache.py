@@ -25,7 +25,8 @@ class Cache(dict[Any, Any]):
 
     def __init__(self) -> None:
         key = id(self)
-        Cache.every[key] = weakref.ref(self, functools.partial(_leave, key))
+        # What takes it out again is no Python code, in which Ctrl-C would be lost.
+        Cache.every[key] = weakref.ref(self, functools.partial(Cache.every.pop, key))
 
     def keep(self, key: Any, made: T) -> T:
         """Store an entry."""
@@ -33,10 +34,6 @@ class Cache(dict[Any, Any]):
             self.clear()
         self[key] = made
         return made
-
-
-def _leave(key: int, _: object) -> None:
-    Cache.every.pop(key, None)
 
 
 def forget() -> None:
