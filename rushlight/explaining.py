@@ -21,7 +21,7 @@ from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.memory.saved_tensor_hooks import PACKED
 from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.op import Plan
-from rushlight.tape.record.place import Place
+from rushlight.tape.record.source_line import SourceLine
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.walk.backward import saved_values
@@ -112,7 +112,7 @@ def _handle(tensor: Value) -> str:
     spec, storage = tensor._spec, tensor._memory
     parts = [
         f"{spec!r} on {spec.device.device.name}",
-        f"{storage.room} bytes" if storage.place else "dropped",
+        f"{storage.room} bytes" if storage.present_address else "dropped",
     ]
     if not spec.contiguous:
         parts.append(f"strides {list(spec.strides)}")
@@ -120,7 +120,7 @@ def _handle(tensor: Value) -> str:
         parts.append(f"a view of {tensor._base._spec!r} from byte {tensor._offset}")
     if storage.version:
         written = getattr(storage, "written", None)
-        last = f", last at {Place(*written)}" if written is not None else ""
+        last = f", last at {SourceLine(*written)}" if written is not None else ""
         parts.append(f"written to in place {storage.version} times{last}")
     return ", ".join(parts)
 

@@ -252,13 +252,13 @@ class Pushed:
             pull, outs, self.level.marks, self.cotangents.values, True, True, ends
         )
         # Index of an output among those with a record.
-        self.place = {i: n for n, i in enumerate(recorded)}
+        self.index_of = {i: n for n, i in enumerate(recorded)}
 
     def independent(self) -> int | None:
         """The first output that does not depend on the primals."""
         reached = leaves_under([g for g in self.pulled if g is not None], self.level.tracked)
         for i in range(len(self.outs)):
-            if i not in self.place or self.cotangents.leaves[self.place[i]] not in reached:
+            if i not in self.index_of or self.cotangents.leaves[self.index_of[i]] not in reached:
                 return i
         return None
 
@@ -276,7 +276,7 @@ class Pushed:
         )
         results = []
         for i, y in enumerate(self.outs):
-            part = parts[self.place[i]] if i in self.place else None
+            part = parts[self.index_of[i]] if i in self.index_of else None
             results.append(_with_needed_record(or_zeros(part, y), mode, self.level))
         return results
 

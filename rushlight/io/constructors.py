@@ -34,7 +34,7 @@ from rushlight.sparse import coo, csr
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Tensor
 
-Place = Callable[[Value, str], Value]
+Mover = Callable[[Value, str], Value]
 
 SAFE: dict[str, Any] = {}  # named by the program in addition, by "module.name"
 
@@ -76,13 +76,13 @@ _FACTORIES = (
 
 
 class Maker:
-    """Makes the objects of one file: tensors by `place`, at the ledger's cost."""
+    """Makes the objects of one file: tensors by `move`, at the ledger's cost."""
 
     def __init__(
-        self, ledger: Ledger, place: Place | None, enter: Callable[[Any, Any], None]
+        self, ledger: Ledger, move: Mover | None, enter: Callable[[Any, Any], None]
     ) -> None:
         self.ledger = ledger
-        self.place = place
+        self.move = move
         self.enter = enter  # checks a key before it goes into a container
         self.checked: dict[tuple[int, Any, bool], Any] = {}  # indices that were read already
 
@@ -196,9 +196,9 @@ class Maker:
         raw, dtype, shape, where, requires_grad = args
         self._known(where)
         self.ledger.spend(len(raw))
-        if self.place is None:
+        if self.move is None:
             return interop.from_pickle(raw, dtype, shape, where, requires_grad)
-        value = self.place(interop.from_pickle(raw, dtype, shape, "cpu", False), where)
+        value = self.move(interop.from_pickle(raw, dtype, shape, "cpu", False), where)
         return creation.requiring(value, requires_grad)
 
     def _known(self, where: str) -> None:
@@ -228,8 +228,8 @@ class Maker:
         requires_grad, where, dtype = args
         kind = where.removesuffix(":0")
         self._known(kind)
-        if self.place is not None:
-            kind = self.place(creation.empty(0, device=("cpu")), kind).device  # type: ignore[attr-defined]
+        if self.move is not None:
+            kind = self.move(creation.empty(0, device="cpu"), kind).device  # type: ignore[attr-defined]
         return requires_grad, kind, dtype
 
     def sparse(self, *args: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import IO, Any
 from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.io import reading
-from rushlight.io.constructors import Place
+from rushlight.io.constructors import Mover
 from rushlight.io.limits import UnsafeFile
 from rushlight.ops.create import creation
 from rushlight.ops.create.creation import resolve_pool
@@ -19,14 +19,14 @@ from rushlight.tensor import device
 
 
 class _Trusting(pickle.Unpickler):
-    """Python's unpickler, which runs code of the file; makes tensors by `place`."""
+    """Python's unpickler, which runs code of the file; makes tensors by `move`."""
 
-    def __init__(self, file: Any, place: Place | None, **named: Any) -> None:
+    def __init__(self, file: Any, move: Mover | None, **named: Any) -> None:
         super().__init__(file, **named)
-        self.place = place
+        self.move = move
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("rushlight.interop", "from_pickle") and self.place is not None:
+        if (module, name) == ("rushlight.interop", "from_pickle") and self.move is not None:
             return self.made
         return super().find_class(module, name)
 
@@ -37,8 +37,8 @@ class _Trusting(pickle.Unpickler):
     def made(
         self, raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool
     ) -> Value:
-        assert self.place is not None
-        value = self.place(interop.from_pickle(raw, dtype, shape, "cpu", False), device)
+        assert self.move is not None
+        value = self.move(interop.from_pickle(raw, dtype, shape, "cpu", False), device)
         return creation.requiring(value, requires_grad)
 
 
@@ -69,11 +69,11 @@ def load(
 
 
 def _read(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:
-    place = _placing(map_location)
+    move = _placing(map_location)
     if not careful:
-        return _Trusting(file, place, **named).load()
+        return _Trusting(file, move, **named).load()
     named.pop("fix_imports", None)  # Python 2's names
-    return reading.read(file, place, **named)
+    return reading.read(file, move, **named)
 
 
 def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:
@@ -91,7 +91,7 @@ def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:
 
         return ask
     if isinstance(map_location, dict):
-        wanted = {str(key).removesuffix(":0"): place for key, place in map_location.items()}
+        wanted = {str(key).removesuffix(":0"): move for key, move in map_location.items()}
         return lambda value, was: value.to(wanted.get(was, was))  # type: ignore[attr-defined]
     resolve_pool(map_location)  # raises the precise error
     return lambda value, was: value.to(map_location)  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from rushlight.io.constructors import Maker, Place, attach, find, is_of_safe_class, is_safe
+from rushlight.io.constructors import Maker, Mover, attach, find, is_of_safe_class, is_safe
 from rushlight.io.keys import Keys
 from rushlight.io.limits import DEPTH, Ledger, TruncatedFile, UnsafeFile
 from rushlight.tape.record.value import Value
@@ -37,9 +37,9 @@ _ZIP = b"PK\x03\x04"
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
-def read(file: Any, place: Place | None, encoding: str = "ASCII", errors: str = "strict") -> Any:
+def read(file: Any, move: Mover | None, encoding: str = "ASCII", errors: str = "strict") -> Any:
     """The next object of a file."""
-    return Reader(file, place, encoding, errors).load()
+    return Reader(file, move, encoding, errors).load()
 
 
 class _Stop(Exception):
@@ -47,14 +47,14 @@ class _Stop(Exception):
 
 
 class Reader:
-    def __init__(self, file: Any, place: Place | None, encoding: str, errors: str) -> None:
+    def __init__(self, file: Any, move: Mover | None, encoding: str, errors: str) -> None:
         self.read = file.read
         self.left = _bytes_left(file)
         self.encoding = encoding
         self.errors = errors
         self.ledger = Ledger()
         self.enter = Keys(self.ledger).enter
-        self.maker = Maker(self.ledger, place, self.enter)
+        self.maker = Maker(self.ledger, move, self.enter)
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below each mark
         self.memo: dict[int, Any] = {}

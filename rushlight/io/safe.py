@@ -55,7 +55,7 @@ def save_file(
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     # Wide dtypes first, so that each begins at a multiple of its width.
     order = sorted(tensors.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
-    place = 0
+    offset = 0
     for name, tensor in order:
         word = _WORDS.get(tensor.dtype.name)
         if word is None:
@@ -65,9 +65,9 @@ def save_file(
         header[name] = {
             "dtype": word,
             "shape": list(tensor.shape),
-            "data_offsets": [place, place + tensor._spec.nbytes],
+            "data_offsets": [offset, offset + tensor._spec.nbytes],
         }
-        place += tensor._spec.nbytes
+        offset += tensor._spec.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
 
@@ -146,16 +146,17 @@ def read_header(file: Any, size: int) -> tuple[list[_Entry], int]:
     if metadata.__class__ is not dict or any(v.__class__ is not str for v in metadata.values()):
         raise UnsafeFile("load_file: the metadata of a safetensors file is a table of texts")
     entries = [_entry(name, given) for name, given in header.items()]
-    place = 0
+    offset = 0
     for entry in sorted(entries):
-        if entry.begin != place:
+        if entry.begin != offset:
             raise UnsafeFile(
                 f"load_file: the bytes of {entry.name!r} do not begin where those before them end"
             )
-        place = entry.end
-    if place != size - 8 - length:
+        offset = entry.end
+    if offset != size - 8 - length:
         raise UnsafeFile(
-            f"load_file: the header tells of {place} bytes, behind it there are {size - 8 - length}"
+            f"load_file: the header tells of {offset} bytes, behind it there are "
+            f"{size - 8 - length}"
         )
     return entries, 8 + length
 

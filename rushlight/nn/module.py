@@ -16,7 +16,7 @@ from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, repla
 from rushlight.nn.showing import show_module
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
 from rushlight.ops.create import like
-from rushlight.tape.record.place import CALLED
+from rushlight.tape.record.source_line import CALLED
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Handle, Tensor
 
@@ -69,7 +69,7 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        before = CALLED.get()  # See Note [Places]
+        before = CALLED.get()  # See Note [Source lines]
         try:  # Ctrl-C after the next call must not leave it changed
             CALLED.set((before, ref(self)))
             own = (

@@ -34,7 +34,7 @@ from typing import Any, TypeVar
 
 from rushlight.core.dtypes import PYTHON, DType
 from rushlight.core.errors import DTypeError, KindError, RushlightError
-from rushlight.tape.record.place import OURS
+from rushlight.tape.record.source_line import OURS
 from rushlight.tape.record.value import Value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -297,7 +297,7 @@ def _compiled(
     )
     scope: dict[str, Any] = {}
     file = f"<arguments of {op}>"
-    OURS[file] = True  # see Note [Places] 2
+    OURS[file] = True  # see Note [Source lines] 2
     exec(compile(text, file, "exec", dont_inherit=True), scope)
     return scope["bind"](None, None).__code__
 

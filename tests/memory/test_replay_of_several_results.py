@@ -88,7 +88,7 @@ def test_results_that_are_there_stay_while_the_others_are_made_again(monkeypatch
         others = [x * float(k) for k in range(8)]  # what can be dropped instead
         s._memory.recipe.used = -100  # not touched for long
         assert pool.reclaim(pool, s._memory.room)  # one of them, of that size
-        assert s._memory.place is None or i._memory.place is None
+        assert s._memory.present_address is None or i._memory.present_address is None
         alloc, refused = type(pool.device).alloc, []
 
         def full(device: Any, nbytes: int) -> int:
@@ -101,7 +101,7 @@ def test_results_that_are_there_stay_while_the_others_are_made_again(monkeypatch
         memory.empty_cache()
         monkeypatch.setattr(type(pool.device), "alloc", full)
         assert bits(s, i) == want
-        assert any(v._memory.place is None for v in others)
+        assert any(v._memory.present_address is None for v in others)
 
 
 def test_what_a_write_would_disturb_is_known_after_a_refusal(monkeypatch):

@@ -47,7 +47,7 @@ def test_a_view_is_a_reference_and_no_launch():
     _, program = traced(lambda x: x[1:, 2], X)
     assert program.launches == () and program.made == ()
     (result,) = program.results
-    slot, offset, spec = program.place(result)
+    slot, offset, spec = program.rooted(result)
     assert (slot, offset, spec.shape) == (0, (4 + 2) * 4, (2,))
 
 

@@ -1,4 +1,4 @@
-"""Every record has the user's line and its module; errors say so. See Note [Places]."""
+"""Every record has the user's line and its module; errors say so. See Note [Source lines]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import rushlight as rl
 from rushlight import nn
 from rushlight.core.errors import GraphFreedError, InplaceError
 from rushlight.nn import functional as F
-from rushlight.tape.record.place import here
+from rushlight.tape.record.source_line import here
 
 
 def line() -> int:

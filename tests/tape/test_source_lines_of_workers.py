@@ -1,4 +1,4 @@
-"""Records of backward's worker threads have the line that called it. See Note [Places], rule 4."""
+"""Records of backward workers have the line that called it. See Note [Source lines] 4."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import rushlight as rl
-from rushlight.tape.record import place
+from rushlight.tape.record import source_line
 from rushlight.tape.record.value import Leaf
 
 
@@ -38,7 +38,7 @@ def test_the_line_of_backward() -> None:
     assert len(made) > 8
     assert {(node.place.file, node.place.line) for node in made} == {(__file__, line)}
     assert {node.place.function.split(".")[0] for node in made} == {"test_the_line_of_backward"}
-    assert not place.CALLERS
+    assert not source_line.CALLERS
 
 
 class Square(rl.autograd.Function):

@@ -188,14 +188,16 @@ def test_what_is_read_is_not_dropped():
     pool, source = pool_of("cpu"), rl.arange(float(1 << 14))
     with memory.budget(1 << 30):
         read, other = source * 2.0, source * 3.0
-        assert read._memory.address is None and read._memory.place is not None
+        assert read._memory.address is None and read._memory.present_address is not None
         with replay.Pins([read._memory]):
             assert region.reclaim(pool, 1 << 40)
-            assert read._memory.place is not None and other._memory.place is None
-        assert region.reclaim(pool, 1 << 40) and read._memory.place is None
+            assert (
+                read._memory.present_address is not None and other._memory.present_address is None
+            )
+        assert region.reclaim(pool, 1 << 40) and read._memory.present_address is None
         assert at_once(lambda: (other + 1.0).tolist()[5]) == [16.0]
         assert at_once(lambda: region.reclaim(pool, 1 << 40)) == [False]
-        assert other._memory.address is not None and read._memory.place is None
+        assert other._memory.address is not None and read._memory.present_address is None
     assert (read + 1.0).tolist()[5] == 11.0
     assert read._memory.address is not None and not region.reclaim(pool, 1 << 40)
 
@@ -474,7 +476,7 @@ def test_a_storage_that_ends_has_no_block_for_others():
     class Blocks(list):
         def append(self, address):
             found = reference()
-            seen.append(None if found is None else (found.place, found.recipe))
+            seen.append(None if found is None else (found.present_address, found.recipe))
             blocks.append(address)
 
     source = rl.ones(1 << 12)

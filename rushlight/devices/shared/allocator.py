@@ -230,7 +230,7 @@ class Storage:
 
     `address` is None while the bytes may be dropped, or are: then it has a `recipe`, and `block`
     has their address, which only `tape/memory/replay.py` reads (see Note [Replay]). `version`
-    counts in-place writes, and `written`, set by the first of them, has the place of the last.
+    counts in-place writes, and `written`, set by the first of them, has the last one's source line.
     """
 
     __slots__ = (
@@ -262,7 +262,7 @@ class Storage:
         self.address = pool.take(room)
 
     @property
-    def place(self) -> int | None:
+    def present_address(self) -> int | None:
         """The address of the bytes; None where they are dropped.
 
         It is valid while the storage is pinned or has no recipe.

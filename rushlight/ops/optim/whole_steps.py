@@ -25,7 +25,7 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.surface.inplace import Update, Write, finish_all, plan_sum
 from rushlight.tape.memory.recipe import no_recipes
-from rushlight.tape.record.place import CALLED, user_frame
+from rushlight.tape.record.source_line import CALLED, user_frame
 from rushlight.tape.record.state import STATE, impure
 from rushlight.tape.record.value import Value
 
@@ -88,7 +88,7 @@ class Moves:
         self.make_at((frame.f_code, frame.f_lasti, CALLED.get()))
 
     def make_at(self, place: Any) -> None:
-        """Make all changes; `place` is the source line for anomalies, see Note [Places]."""
+        """Make all changes; `place` is the source line for anomalies, see Note [Source lines]."""
         storages = self.storages
         if self.ends:
             self.acts += self.ends

@@ -294,7 +294,7 @@ class Write:
         if node is None or not state.special or self.is_settled:
             return
         try:
-            call.settle(node, state)
+            call.announce(node, state)
         except BaseException:  # a user's pack hook
             if self.old is not None:
                 write_into((target,), *self.old)
@@ -332,7 +332,7 @@ def prepare_write(
                 (),
             )
         else:
-            call.settle(node, state if made.tangent is None else replace(state, dual=None))
+            call.announce(node, state if made.tangent is None else replace(state, dual=None))
             made.is_settled = True
     return made
 
@@ -367,7 +367,8 @@ def _finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]]) -> Non
                 write.finish()
         except AnomalyError:  # found in the written bits
             for target, plan, copy in kept:
-                plan.plain(target._memory.place + target._offset, copy._memory.address, *plan.tail)  # type: ignore[misc,operator]
+                at = target._memory.present_address + target._offset  # type: ignore[operator]
+                plan.plain(at, copy._memory.address, *plan.tail)  # type: ignore[misc]
             raise
         for function, *args in then:
             function(*args)

@@ -50,7 +50,7 @@ from rushlight.tape.anomaly.blame import (
 )
 from rushlight.tape.anomaly.finite import is_inexact, worst_loaded, worst_stored
 from rushlight.tape.record.op import Plan, never
-from rushlight.tape.record.place import CALLED, Place, user_frame
+from rushlight.tape.record.source_line import CALLED, SourceLine, user_frame
 from rushlight.tape.record.value import Node, Value
 
 WORDS = 1 << 14
@@ -320,10 +320,10 @@ def check_node(
         for values in (grads, parts):
             found = []
             for value in values:
-                if value is None or value._spec.hidden or value._memory.place is None:
+                if value is None or value._spec.hidden or value._memory.present_address is None:
                     continue
                 if is_inexact(value._spec):
-                    address = value._memory.place + value._offset
+                    address = value._memory.present_address + value._offset
                     if (own or values is grads) and (
                         address not in log.known or log.copies != Transfers.to_device
                     ):
@@ -375,7 +375,7 @@ def _overwritten(stretch: Stretch, written: Sequence[Stretch]) -> bool:
 
 
 def _error_of(entry: Launched, found: int) -> AnomalyError:
-    error = forward_error(entry.plan, found, "", str(Place(entry.code, entry.at, entry.chain)))
+    error = forward_error(entry.plan, found, "", str(SourceLine(entry.code, entry.at, entry.chain)))
     if entry.owner is not None:
         blame(error, entry.owner.plan, called_at(entry.owner.place, ORIGINS.get(entry.owner)))
     return error

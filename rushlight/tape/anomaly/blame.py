@@ -13,7 +13,7 @@ from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import arg, const, make, row
 from rushlight.tape.anomaly.finite import INFINITE, NAMES, is_inexact, worst_number
 from rushlight.tape.record.op import Plan, describe
-from rushlight.tape.record.place import Place
+from rushlight.tape.record.source_line import SourceLine
 from rushlight.tape.record.value import Node, Output, Value
 
 
@@ -98,7 +98,7 @@ def blame(error: AnomalyError, plan: Plan, called: str) -> None:
 
 
 # For a recorded call that a derivative made: the call whose derivative it was.
-ORIGINS: weakref.WeakKeyDictionary[Node, tuple[Plan, Place]] = weakref.WeakKeyDictionary()
+ORIGINS: weakref.WeakKeyDictionary[Node, tuple[Plan, SourceLine]] = weakref.WeakKeyDictionary()
 
 
 def note_origins(node: Node, parts: Sequence[Value | None]) -> None:
@@ -110,7 +110,7 @@ def note_origins(node: Node, parts: Sequence[Value | None]) -> None:
             ORIGINS[made] = (node.plan, node.place)
 
 
-def called_at(place: Place, origin: tuple[Plan, Place] | None) -> str:
+def called_at(place: SourceLine, origin: tuple[Plan, SourceLine] | None) -> str:
     """The place of a call, in words."""
     within = (
         "" if origin is None else f", in the backward of {origin[0].op.name} called at {origin[1]}"

@@ -55,7 +55,7 @@ from rushlight.tape.anomaly.finite import (
     worst_loaded,
     worst_stored,
 )
-from rushlight.tape.record import place
+from rushlight.tape.record import source_line
 from rushlight.tape.record.op import Plan, never
 from rushlight.tape.record.value import Node, Value
 
@@ -178,7 +178,7 @@ def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> Non
             ]
         )
     if is_to_blame(found, from_worst):
-        raise forward_error(plan, found, where, str(place.here()))
+        raise forward_error(plan, found, where, str(source_line.here()))
     if found:
         Excused.once = True
 
@@ -210,10 +210,10 @@ def _worst_value(values: Sequence[Value | None]) -> tuple[int, str]:
             value is None
             or value._spec.hidden
             or not is_inexact(value._spec)
-            or value._memory.place is None
+            or value._memory.present_address is None
         ):
             continue
-        array = elements(value._memory.place + value._offset, value._spec)
+        array = elements(value._memory.present_address + value._offset, value._spec)
         kind = worst_in(array)
         if kind > found:
             found, where = kind, f" for input {i}{count_in(array, kind)}"

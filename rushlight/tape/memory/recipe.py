@@ -116,7 +116,7 @@ class Recipe:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
         self.outs[index] = weakref.ref(storage)
         enter(_WITH_RECIPE.setdefault(storage.pool, {}), storage)
-        storage.block, storage.address, storage.recipe = storage.place, None, self
+        storage.block, storage.address, storage.recipe = storage.present_address, None, self
 
     def index_of(self, storage: Storage) -> int:
         return next(i for i, r in enumerate(self.outs) if r is not None and r() is storage)

@@ -95,7 +95,7 @@ def _policy() -> Policy:
 
 def drop(storage: Storage) -> None:
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].
-    address = storage.place
+    address = storage.present_address
     assert address is not None
     storage.address = storage.block = None
     storage.pool.live -= storage.room
@@ -162,7 +162,7 @@ class Checkpoint(Region):
             for reference in self.results if self.outer is None else ():
                 # Results are not dropped after this, so they need not keep their sources.
                 storage = reference()
-                if storage is not None and storage.place is not None:
+                if storage is not None and storage.present_address is not None:
                     make_plain(storage)
         self.results.clear()
 

@@ -33,7 +33,7 @@ from rushlight.tape.memory.recipe import (
     readers,
 )
 from rushlight.tape.record.op import Plan, describe
-from rushlight.tape.record.place import here
+from rushlight.tape.record.source_line import here
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import describe_writes
 
@@ -141,9 +141,9 @@ def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
     The caller holds LOCK and has pinned them.
     """
     for value in inputs:
-        if value._memory.place is None:
+        if value._memory.present_address is None:
             rebuild(value._memory)
-    return [v._memory.place + v._offset for v in inputs]  # type: ignore[operator]
+    return [v._memory.present_address + v._offset for v in inputs]  # type: ignore[operator]
 
 
 def keep(storage: Storage) -> int:
@@ -152,7 +152,7 @@ def keep(storage: Storage) -> int:
     if address is None:
         with LOCK:
             # Else another thread was first, or it was present.
-            if storage.place is None:
+            if storage.present_address is None:
                 rebuild(storage)
             make_plain(storage)
             address = storage.address
@@ -244,7 +244,7 @@ def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
     """The results, from pinned sources."""
     plan = recipe.plan
     ins = [
-        storage.place + source.offset  # type: ignore[operator]
+        storage.present_address + source.offset  # type: ignore[operator]
         for storage, source in zip(sources, recipe.sources, strict=True)
     ]
     # Present results are written again, with the same bits; room for the others must not drop them.
@@ -253,15 +253,15 @@ def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
         storages = [
             old or Storage(plan.pool, room) for old, room in zip(there, plan.rooms, strict=True)
         ]
-        plan.launch(*[s.place for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
+        plan.launch(*[s.present_address for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
     Counters.nodes += 1
     Counters.nbytes += sum(spec.nbytes for spec in plan.outs)
     Counters.tick += 1
     recipe.used = Counters.tick
-    return [_settled(recipe, i, storage) for i, storage in enumerate(storages)]
+    return [_in_holder(recipe, i, storage) for i, storage in enumerate(storages)]
 
 
-def _settled(recipe: Recipe, index: int, made: Storage) -> Storage:
+def _in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
     """The rebuilt bytes in the storage of this result, or in a new one where it is gone."""
     waiting = recipe.holder(index)
     if waiting is made:

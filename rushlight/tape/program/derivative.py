@@ -38,7 +38,7 @@ class Derivative:
     def __init__(self, program: Program, came: int, numbered: bool) -> None:
         self.program = program
         count = len(program.given)
-        places = [None if r is None else program.place(r) for r in program.results]
+        places = [None if r is None else program.rooted(r) for r in program.results]
         owners = [None if p is None else p.slot for p in places]
         # Per operand: the index among the present gradients and the made results, the byte offset,
         # and the spec of a view.
@@ -81,7 +81,7 @@ class Derivative:
         """None where there is no program, or it has no launches, or it returns a save."""
         if program is None or any(step.moves for step in program.steps):
             return None
-        owners = [program.place(r).slot for r in program.results if r is not None]
+        owners = [program.rooted(r).slot for r in program.results if r is not None]
         return (
             None
             if any(came <= o < len(program.given) for o in owners)

@@ -37,7 +37,7 @@ from rushlight.core.dtypes import DType
 from rushlight.tape.program import known
 from rushlight.tape.program.known import Kinds
 from rushlight.tape.record import call, value
-from rushlight.tape.record.place import OURS
+from rushlight.tape.record.source_line import OURS
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
@@ -181,7 +181,7 @@ def _code(function: Callable[..., Any], depends: bool) -> tuple[types.CodeType, 
         else "",
     )
     file = f"<memo of {getattr(function, '__name__', 'a function')}>"
-    OURS[file] = True  # see Note [Places] 2
+    OURS[file] = True  # see Note [Source lines] 2
     made: dict[str, Any] = {}
     exec(compile(text, file, "exec", dont_inherit=True), made)
     return made["bind"](None).__code__, len(by_place), by_name

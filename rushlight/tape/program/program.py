@@ -132,7 +132,7 @@ class Program:
 
     # ---- what it says ----
 
-    def place(self, reference: Reference) -> Reference:
+    def rooted(self, reference: Reference) -> Reference:
         """The same memory, by a slot that has memory of its own."""
         root, skip = self.roots[reference.slot]
         return Reference(root, skip + reference.offset, reference.spec)
@@ -219,7 +219,7 @@ class Program:
         if self.only is not None:
             return self.only
         grads = self._step_grads(needs)
-        shown = [self.place(r).slot for r in self.results if r is not None]
+        shown = [self.rooted(r).slot for r in self.results if r is not None]
         hidden = [s for s in self._saved_roots(grads) if s >= len(self.given) and s not in shown]
         full = Program(self.given, self.steps, [*self.results, *map(self.whole, hidden)])
         outs = [r.spec for r in full.results if r is not None]
@@ -240,7 +240,7 @@ class Program:
         """The derivative for the operands in the bit mask; every launched save is a result."""
         grads = self._step_grads(needs)
         roots = self._saved_roots(grads)
-        owners = [self.place(r).slot for r in self.results if r is not None]
+        owners = [self.rooted(r).slot for r in self.results if r is not None]
         count = len(self.given)
         saves_in = tuple([slot for slot in roots if slot < count])
         saves_out = tuple([owners.index(slot) for slot in roots if slot >= count])

@@ -27,7 +27,7 @@ from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
 from rushlight.tape.record import needed, template
 from rushlight.tape.record.op import Op, Plan, Static
-from rushlight.tape.record.place import CALLED, OURS, user_frame
+from rushlight.tape.record.source_line import CALLED, OURS, user_frame
 from rushlight.tape.record.state import STATE, is_inference
 from rushlight.tape.record.value import Node, Output, Value, history_of
 
@@ -213,7 +213,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
             storage.version = state.birth
     node = record(plan, inputs, params, storages) if state.grad else None
     if node is not None and state.special:
-        settle(node, state)
+        announce(node, state)
     if plan.stride:
         offset += plan.skip(params)
     result = wrap(plan, inputs, storages, offset, node)
@@ -225,7 +225,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     return result
 
 
-def settle(node: Node, state: Any) -> None:
+def announce(node: Node, state: Any) -> None:
     """Announce a new record to the region and the hooks of saves, which may drop its saves."""
     if state.region is not None:
         state.region.note(node)
@@ -334,7 +334,7 @@ def refuse_save(name: str, saved: Sequence[Value]) -> None:
 
 
 def mark(node: Node, frame: FrameType) -> None:
-    """Note the source line of the call. See Note [Places]."""
+    """Note the source line of the call. See Note [Source lines]."""
     frame = user_frame(frame)
     node.code = frame.f_code
     node.at = frame.f_lasti
@@ -386,7 +386,7 @@ def make_node(
 ) -> Node:
     """The record of a call with one new result: its version is 0.
 
-    See Note [Places] for its last lines.
+    See Note [Source lines] for its last lines.
     """
     global users_last
     node = new(Node)

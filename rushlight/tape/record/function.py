@@ -351,7 +351,7 @@ def _recorded(
     )
     state = STATE.get()
     if state.special:
-        call.settle(node, state)
+        call.announce(node, state)
     return tuple(given)
 
 

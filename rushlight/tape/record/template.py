@@ -19,7 +19,7 @@ import functools
 from textwrap import indent
 from types import CodeType
 
-from rushlight.tape.record.place import OURS
+from rushlight.tape.record.source_line import OURS
 
 # A new storage for the plan's first result: `call.make_storage` inlined. See
 # Note [Counting and threads].
@@ -203,5 +203,5 @@ def calling(arity: int, second: str = "other") -> CodeType:
 
 def _compiled(text: str, name: str) -> CodeType:
     file = f"<{name}>"
-    OURS[file] = True  # see Note [Places] 2
+    OURS[file] = True  # see Note [Source lines] 2
     return compile(text, file, "exec", dont_inherit=True)

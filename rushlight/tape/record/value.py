@@ -30,7 +30,7 @@ from rushlight.tape.record.hook_tables import (
     add_to,
     hooks_of,
 )
-from rushlight.tape.record.place import Chain, Place
+from rushlight.tape.record.source_line import Chain, SourceLine
 from rushlight.tape.record.state import WALK
 
 
@@ -139,7 +139,7 @@ class Node:
 
     __slots__ = (
         "__weakref__",
-        "at",  # the source line of the call, with `code` and `chain`: see Note [Places]
+        "at",  # the source line of the call, with `code` and `chain`: see Note [Source lines]
         "chain",
         "code",
         "edges",  # per input: the input's node, or None
@@ -167,9 +167,9 @@ class Node:
     chain: Chain | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SourceLine:
         """The source line of the call in the user's program, and its module."""
-        return Place(self.code, self.at, self.chain)
+        return SourceLine(self.code, self.at, self.chain)
 
     @property
     def arity(self) -> int:

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterable
 
 from rushlight.devices.shared.allocator import Storage
-from rushlight.tape.record.place import CALLED, Place, user_frame
+from rushlight.tape.record.source_line import CALLED, SourceLine, user_frame
 
 _get_frame = sys._getframe
 
 
 def mark_written(*storages: Storage) -> None:
-    """Count a write by the user's program. See Note [Places]."""
+    """Count a write by the user's program. See Note [Source lines]."""
     frame = user_frame(_get_frame(2))
     place = (frame.f_code, frame.f_lasti, CALLED.get())
     for storage in storages:
@@ -32,7 +32,7 @@ def describe_writes(storages: Iterable[Storage]) -> str:
     for storage in storages:
         written = getattr(storage, "written", None)
         if written is not None:
-            places.append(f"at {Place(*written)}")
+            places.append(f"at {SourceLine(*written)}")
         elif storage.version:
             places.append("by a backward pass that added up gradients in it")
     return ", and ".join(dict.fromkeys(places)) or "by somebody who shares its memory"

@@ -36,7 +36,7 @@ from typing import Any
 
 from rushlight.tape.program.derivative import recall
 from rushlight.tape.record.op import Op
-from rushlight.tape.record.place import CALLERS, user_frame
+from rushlight.tape.record.source_line import CALLERS, user_frame
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Output, Value
 from rushlight.tape.walk.backward import Walk, tell_place
@@ -86,7 +86,7 @@ class ParallelWalk(Walk):
         self.idle = 0  # workers that wait for a call
         self.threads: list[threading.Thread] = []
         self.context = Context()  # the caller's, while it runs: it refers to this walk
-        self.caller: FrameType | None = None  # see Note [Places]
+        self.caller: FrameType | None = None  # see Note [Source lines]
         self.ready: list[Any] = []
         self.calls: SimpleQueue[bool] = SimpleQueue()  # True: look into `ready`; False: the end
         self.ended: SimpleQueue[None] = SimpleQueue()

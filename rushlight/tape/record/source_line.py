@@ -1,7 +1,7 @@
 """The source line of a call in the user's program, and the path of the module.
 
-# Note [Places]
-1. Taking a place must be cheap, because every record takes one: it is the code object and the
+# Note [Source lines]
+1. Noting a source line must be cheap, because every record has one: it is the code object and the
    instruction's offset in it, and the chain of modules being called. Line and names are computed on
    demand.
 2. The user's frame is the innermost one outside this package.
@@ -32,7 +32,7 @@ _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + o
 _get_frame = sys._getframe
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of the user's program, and the modules being called."""
 
     code: CodeType
@@ -88,10 +88,10 @@ def user_frame(frame: FrameType) -> FrameType:
         frame = outer
 
 
-def here() -> Place:
-    """The place of the running call."""
+def here() -> SourceLine:
+    """The source line of the running call."""
     frame = user_frame(_get_frame(1))
-    return Place(frame.f_code, frame.f_lasti, CALLED.get())
+    return SourceLine(frame.f_code, frame.f_lasti, CALLED.get())
 
 
 def module_path(chain: Chain | None) -> str:
