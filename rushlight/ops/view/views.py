@@ -254,20 +254,23 @@ _select: View = View(
 )
 
 
+_picks = _select.plans
+
+
 def pick(x: Value, dim: int, index: int) -> Value | None:
     """`select` of a dimension from the front; None where the index is out of range."""
     spec = x._spec
-    if dim >= len(spec.shape):
-        return None
+    key = (dim, spec) if dim else spec
+    plan = _picks.get(key)
+    if plan is None:
+        if dim >= len(spec.shape):
+            return None
+        plan = _picks.keep(key, call.plan_for(_select, (x,), (dim,)))
     size = spec.shape[dim]
     if index < 0:
         index += size
     if not 0 <= index < size:
         return None
-    key = (dim, spec) if dim else spec
-    plan = _select.plans.get(key)
-    if plan is None:
-        plan = _select.plans.keep(key, call.plan_for(_select, (x,), (dim,)))
     state = get_state()
     if state.special or not plan.outs:
         return call.run(plan, (x,), (index,))
