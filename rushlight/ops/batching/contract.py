@@ -86,7 +86,7 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
         (views.contiguous(image), views.contiguous(_more_images(plan, w))),
         _grouped(plan, one),
     )
-    return _apart(plan, made)
+    return _split_examples(plan, made)
 
 
 def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
@@ -94,7 +94,7 @@ def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
     return full_spec(Spec.of(like._spec.device, like._spec.dtype, (*plan.sizes, *shape)), 0.0)
 
 
-def _apart(plan: BatchPlan, made: Value) -> Value:
+def _split_examples(plan: BatchPlan, made: Value) -> Value:
     """(n, examples * channels, ...) as (examples, n, channels, ...)."""
     n, channels, *rest = made._spec.shape
     lanes = numel(plan.sizes)

@@ -59,7 +59,7 @@ def _check_ends(op: str, start: Any, end: Any, dtype: DType) -> None:
         )
 
 
-def _line(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) -> Value:
+def _linspace(op: str, start: Any, end: Any, steps: Any, dtype: DType, device: Any) -> Value:
     kind = complex if dtype.kind == "c" else float
     first, last, count = kind(start), kind(end), number_of(steps, op)
     if not isinstance(count, int):
@@ -109,7 +109,7 @@ def linspace(
     take("linspace", named)
     dtype = dtype or _type_of_ends(start, end)
     _check_ends("linspace", start, end, dtype)
-    line = _line("linspace", start, end, steps, dtype, _device_of(device, start, end))
+    line = _linspace("linspace", start, end, steps, dtype, _device_of(device, start, end))
     return requiring(line, requires_grad)
 
 
@@ -131,7 +131,7 @@ def logspace(
     _check_ends("logspace", start, end, dtype)
     device = _device_of(device, start, end)
     wide = dtype if dtype.itemsize > 2 and dtype.kind in "fc" else _widest(resolve_pool(device))
-    power = e.pow(float(base), _line("logspace", start, end, steps, wide, device))
+    power = e.pow(float(base), _linspace("logspace", start, end, steps, wide, device))
     if dtype.kind not in "fc":  # a power within rounding of an integer counts as one
         whole = e.round(power)
         near = e.le(
@@ -170,10 +170,6 @@ def powers(x: Value, count: int, increasing: bool) -> Value:
 
 
 # ---- like another tensor ----
-
-
-def _place(x: Value, device: Any) -> Any:
-    return x._spec.device.device.name if device is None else device
 
 
 @composite("full_like", method=False, pure=True)
@@ -221,7 +217,7 @@ def empty_like(
 ) -> Value:
     """Uninitialised memory with another tensor's shape, dtype and device."""
     take("empty_like", named)
-    spec, place = input._spec, _place(input, device)
+    spec, place = input._spec, _device_of(device, input)
     made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
     return requiring(creation.batch_like(input, made) if spec.hidden else made, requires_grad)
 
@@ -241,7 +237,7 @@ def rand_like(
     take("rand_like", named)
     made = {
         "dtype": dtype or input._spec.dtype,
-        "device": _place(input, device),
+        "device": _device_of(device, input),
         "requires_grad": requires_grad,
     }
     return layouts.contiguous(
@@ -264,7 +260,7 @@ def randn_like(
     take("randn_like", named)
     made = {
         "dtype": dtype or input._spec.dtype,
-        "device": _place(input, device),
+        "device": _device_of(device, input),
         "requires_grad": requires_grad,
     }
     return layouts.contiguous(
@@ -291,7 +287,7 @@ def randint_like(
         low, high = 0, low
     made = {
         "dtype": dtype or input._spec.dtype,
-        "device": _place(input, device),
+        "device": _device_of(device, input),
         "requires_grad": requires_grad,
     }
     return random.randint(
@@ -324,7 +320,7 @@ def scalar_tensor(
     )
 
 
-def _spread(op: str, shape: Shape, strides: Shape, dtype: DType | None, device: Any) -> Value:
+def _strided(op: str, shape: Shape, strides: Shape, dtype: DType | None, device: Any) -> Value:
     if len(strides) != len(shape) or any(st < 0 for st in strides):
         raise RushlightError(
             f"{op}: one stride of at least 0 is needed for each of {list(shape)}, got "
@@ -350,7 +346,7 @@ def empty_strided(
 ) -> Value:
     """Uninitialised memory of a shape with given strides."""
     take("empty_strided", named)
-    made = _spread("empty_strided", shape_of((tuple(size),)), tuple(stride), dtype, device)
+    made = _strided("empty_strided", shape_of((tuple(size),)), tuple(stride), dtype, device)
     return requiring(made, requires_grad)
 
 
@@ -375,7 +371,9 @@ def empty_permuted(
     for dim in reversed(list(physical_layout)):
         strides[dim] = step
         step *= max(shape[dim], 1)
-    return requiring(_spread("empty_permuted", shape, tuple(strides), dtype, device), requires_grad)
+    return requiring(
+        _strided("empty_permuted", shape, tuple(strides), dtype, device), requires_grad
+    )
 
 
 # ---- windows ----

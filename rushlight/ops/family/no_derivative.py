@@ -55,16 +55,16 @@ def _recorded(name: str, flat: bool) -> Recorded:
     return Recorded(name, flat)
 
 
-def _apart(name: str, flat: bool, result: Value, sources: Sequence[Any]) -> Value:
+def _depending(name: str, flat: bool, result: Value, sources: Sequence[Any]) -> Value:
     needing = [v for v in sources if isinstance(v, Value) and is_followed(v)]
     return call.call(_recorded(name, flat), (result, *needing)) if needing else result
 
 
 def without_derivative(name: str, result: Value, *sources: Any) -> Value:
     """The result of a composite: a gradient through it to a source raises NotDifferentiable."""
-    return _apart(name, False, result, sources)
+    return _depending(name, False, result, sources)
 
 
 def with_zero_derivative(name: str, result: Value, *sources: Any) -> Value:
     """The result of a composite: the gradient of each source is zeros."""
-    return _apart(name, True, result, sources)
+    return _depending(name, True, result, sources)

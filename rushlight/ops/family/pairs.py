@@ -69,7 +69,7 @@ def build(pool: Any, kernel: Kernel, built: Build) -> Callable[..., None]:
     raise DTypeError("sort: complex numbers have no order; sort their .abs() or .real")
 
 
-def _parts(types: Sequence[DType]) -> tuple[DType, ...]:
+def _part_types(types: Sequence[DType]) -> tuple[DType, ...]:
     """The types of the operands' real and imaginary parts, in order."""
     return tuple(real_type(d) for d in types for _ in range(2 if d.kind == "c" else 1))
 
@@ -143,9 +143,9 @@ def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
     )
     rank = max(kernel.rank, 1)
     real = Map(
-        _parts(kernel.outputs),
-        _parts(kernel.inputs),
-        _parts(kernel.params),
+        _part_types(kernel.outputs),
+        _part_types(kernel.inputs),
+        _part_types(kernel.params),
         _flat(bodies),
         rank,
         steps,
@@ -219,18 +219,20 @@ def _rowwise(pool: Any, kernel: Rowwise, built: Build) -> Callable[..., None]:
     stores = _flat(lower(kernel.stores, leaves))
     types = (*kernel.outputs, *kernel.inputs)
     halves, count = _halves(types), len(types)
-    kinds = tuple(k for k, d in zip(kernel.kinds, kernel.outputs, strict=True) for _ in _parts([d]))
+    kinds = tuple(
+        k for k, d in zip(kernel.kinds, kernel.outputs, strict=True) for _ in _part_types([d])
+    )
     run = built(
         pool,
         Rowwise(
-            _parts(kernel.outputs),
+            _part_types(kernel.outputs),
             kinds,
-            _parts(kernel.inputs),
-            _parts(kernel.params),
+            _part_types(kernel.inputs),
+            _part_types(kernel.params),
             tuple(passes),
             stores,
             "any",
-            ("n",) * len(_parts(types)),
+            ("n",) * len(_part_types(types)),
         ),
     )
     end = count + 3

@@ -149,9 +149,9 @@ def _others(x: Value, dim: int, index: Value, src: Value) -> tuple[Value, Value]
     rows, size = numel(shape[:-1]), shape[-1]
     places = creation.arange(rows * size, device=x._spec.device.device.name)
     start = views.reshape(views.slice_dim(places, 0, 0, rows), (*shape[:-1], 1))
-    places = views.cat([places, _line(e.add(index, e.mul(start, size)))])
+    places = views.cat([places, _flat(e.add(index, e.mul(start, size)))])
     spot, number = ordered(places, 0)
-    line = gather.gather(views.cat([_line(x), _line(src)]), 0, number)
+    line = gather.gather(views.cat([_flat(x), _flat(src)]), 0, number)
     both = e.mul(_product(line, spot, wanted[-1], False), _product(line, spot, wanted[-1], True))
     found = scattered("set", filled(x, both._spec.dtype, both._spec.shape, 0), 0, number, both)
     head, tail = (
@@ -162,7 +162,7 @@ def _others(x: Value, dim: int, index: Value, src: Value) -> tuple[Value, Value]
     )
 
 
-def _line(x: Value) -> Value:
+def _flat(x: Value) -> Value:
     return views.reshape(x, (x._spec.numel,))
 
 

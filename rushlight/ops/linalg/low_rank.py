@@ -97,7 +97,7 @@ class Eigenpairs(NamedTuple):
     eigenvectors: Any
 
 
-def _chosen(pairs: tuple[Value, Value], count: int, largest: bool) -> tuple[Value, Value]:
+def _extreme(pairs: tuple[Value, Value], count: int, largest: bool) -> tuple[Value, Value]:
     """The first or last `count` of ascending eigenvalues; the last in descending order."""
     values, vectors = pairs
     n = values._spec.shape[-1]
@@ -133,7 +133,7 @@ def _iterated(
         tried = missed if filter_of is None else product(filter_of, missed)
         basis = linalg_qr(views.cat([x, tried] if step is None else [x, tried, step], -1)).Q
         inner = product(adjoint(basis), product(a, basis))
-        values, turn = _chosen(eigh(inner), count, largest)
+        values, turn = _extreme(eigh(inner), count, largest)
         new = product(basis, turn)
         step = e.sub(new, product(x, product(adjoint(x), new)))
         x = new
@@ -175,7 +175,7 @@ def lobpcg(
     lower = None if B is None else linalg_cholesky(B)
     a = A if lower is None else right_triangular(triangular(lower, A, False), adjoint(lower), True)
     if any(is_recorded(v) for v in (A, B) if v is not None):
-        values, vectors = _chosen(eigh(a), wanted, most)
+        values, vectors = _extreme(eigh(a), wanted, most)
     else:
         if X is None:
             shape = (*A._spec.shape[:-1], count)

@@ -271,7 +271,9 @@ def matrix_norm(
     if ord in ("nuc", 2, -2):
         order = [d for d in range(len(spec.shape)) if d not in (rows, columns)]
         found = singular_norm(svdvals(views.permute(A, (*order, rows, columns))), ord)
-        return views.reshape(found, _kept(spec.shape, (rows, columns))) if keepdim else found
+        return (
+            views.reshape(found, _keepdim_shape(spec.shape, (rows, columns))) if keepdim else found
+        )
     if ord not in (1, -1, math.inf, -math.inf):
         raise RushlightError(
             f"matrix_norm: ord is 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, got {ord!r}"
@@ -284,7 +286,7 @@ def matrix_norm(
     return best if keepdim else reductions.sum(best, (rows, columns))
 
 
-def _kept(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+def _keepdim_shape(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(1 if d in dims else n for d, n in enumerate(shape))
 
 

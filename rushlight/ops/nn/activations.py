@@ -38,7 +38,7 @@ def _floats(op: str, input: Value) -> Value:
     return input
 
 
-def _placed(kernel: Any, input: Value, *others: Any, inplace: bool) -> Value:
+def _applied(kernel: Any, input: Value, *others: Any, inplace: bool) -> Value:
     """The kernel's result, or the input with it written in."""
     made: Value = (
         writing.apply_inplace(kernel.op, input, *others) if inplace else kernel(input, *others)
@@ -78,13 +78,13 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 @composite("elu", method=False, top=False, pure=True)
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x) - 1)."""
-    return _placed(_exponential, _floats("elu", input), float(alpha), 1.0, 1.0, inplace=inplace)
+    return _applied(_exponential, _floats("elu", input), float(alpha), 1.0, 1.0, inplace=inplace)
 
 
 @composite("selu", method=False, pure=True)
 def selu(input: Value, inplace: bool = False) -> Value:
     """elu, scaled so that mean 0 and variance 1 are kept."""
-    return _placed(
+    return _applied(
         _exponential, _floats("selu", input), _SELU_ALPHA, _SELU_SCALE, 1.0, inplace=inplace
     )
 
@@ -94,7 +94,7 @@ def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x / alpha) - 1)."""
     if alpha == 0:
         raise RushlightError("celu: alpha must not be 0")
-    return _placed(
+    return _applied(
         _exponential, _floats("celu", input), float(alpha), 1.0, 1.0 / alpha, inplace=inplace
     )
 
@@ -125,7 +125,7 @@ def hardtanh(
         )
     if input._spec.dtype.kind != "f":
         min_val, max_val = int(min_val), int(max_val)
-    return _placed(_clipped, input, min_val, max_val, inplace=inplace)
+    return _applied(_clipped, input, min_val, max_val, inplace=inplace)
 
 
 @composite("relu6", method=False, top=False, pure=True)
@@ -159,13 +159,13 @@ _hardswish = elementwise(
 @composite("hardsigmoid", method=False, top=False, out="cast")
 def hardsigmoid(input: Value, inplace: bool = False) -> Value:
     """0 below -3, 1 above 3, x / 6 + 1 / 2 between."""
-    return _placed(_hardsigmoid, _floats("hardsigmoid", input), inplace=inplace)
+    return _applied(_hardsigmoid, _floats("hardsigmoid", input), inplace=inplace)
 
 
 @composite("hardswish", method=False, top=False)
 def hardswish(input: Value, inplace: bool = False) -> Value:
     """x * hardsigmoid(x)."""
-    return _placed(_hardswish, _floats("hardswish", input), inplace=inplace)
+    return _applied(_hardswish, _floats("hardswish", input), inplace=inplace)
 
 
 _softshrink = elementwise(
@@ -219,7 +219,7 @@ tanhshrink = elementwise(
 def threshold(input: Value, threshold: float, value: float, inplace: bool = False) -> Value:
     """x where above the threshold, else value."""
     kind = float if input._spec.dtype.kind == "f" else int
-    return _placed(_threshold, input, kind(threshold), kind(value), inplace=inplace)
+    return _applied(_threshold, input, kind(threshold), kind(value), inplace=inplace)
 
 
 # ---- with slopes ----
@@ -275,7 +275,7 @@ def rrelu(
             ),
             lower,
         )
-    return _placed(_sloped, _floats("rrelu", input), slope, inplace=inplace)
+    return _applied(_sloped, _floats("rrelu", input), slope, inplace=inplace)
 
 
 # ---- smooth ----
@@ -295,7 +295,7 @@ _mish_kernel = elementwise("mish", _mish, "x * tanh(softplus(x)).", FLOAT, liste
 @composite("mish", method=False, top=False)
 def mish(input: Value, inplace: bool = False) -> Value:
     """x * tanh(log(1 + exp(x)))."""
-    return _placed(_mish_kernel, _floats("mish", input), inplace=inplace)
+    return _applied(_mish_kernel, _floats("mish", input), inplace=inplace)
 
 
 def _share(x: Expr) -> Expr:

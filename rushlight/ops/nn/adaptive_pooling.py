@@ -79,7 +79,7 @@ def _spans(x: Value, n: int, m: int) -> tuple[Value, Value, int]:
     return first, e.sub(past, first), longest
 
 
-def _spread(x: Value, dim: int, m: int) -> tuple[Value, Value, Value, Value]:
+def _windows(x: Value, dim: int, m: int) -> tuple[Value, Value, Value, Value]:
     """Dimension `dim` as (m, longest): elements, positions, validity, window length."""
     n = x._spec.shape[dim]
     first, length, longest = _spans(x, n, m)
@@ -120,7 +120,7 @@ def _adaptive_avg(op: str, x: Value, output_size: Wanted) -> Value:
     for i, m in enumerate(sizes):
         dim = len(x._spec.shape) - rank + i
         behind = rank - 1 - i
-        seen, _, belongs, length = _spread(x, dim, m)
+        seen, _, belongs, length = _windows(x, dim, m)
         total = reductions.sum(e.select(_column(belongs, behind), seen, zero), dim + 1)
         x = e.div(total, _column(e.cast(length, x._spec.dtype), behind))
     return x
@@ -149,7 +149,7 @@ def adaptive_avg_pool3d(input: Value, output_size: Wanted) -> Value:
     return _adaptive_avg("adaptive_avg_pool3d", input, output_size)
 
 
-def _places(x: Value, sizes: Sizes) -> Value:
+def _argmax(x: Value, sizes: Sizes) -> Value:
     """For each window the index of its largest element into the flattened spatial dimensions."""
     rank = len(sizes)
     lead = len(x._spec.shape) - rank
@@ -160,7 +160,7 @@ def _places(x: Value, sizes: Sizes) -> Value:
     place: Value | None = None
     for i, (n, m) in enumerate(zip(x._spec.shape[lead:], sizes, strict=True)):
         # So far i dimensions are (m, longest) each; those after them are unchanged.
-        seen, at, belongs, _ = _spread(seen, lead + 2 * i, m)
+        seen, at, belongs, _ = _windows(seen, lead + 2 * i, m)
         seen = e.select(_column(belongs, rank - 1 - i), seen, low)
         at = _column(at, 2 * (rank - 1 - i))
         place = at if place is None else e.add(e.mul(place, n), at)
@@ -188,7 +188,7 @@ def _adaptive_max(op: str, x: Value, output_size: Wanted, return_indices: bool) 
     if not any(n % m for n, m in zip(given, sizes, strict=True)):
         kernel = tuple(n // m for n, m in zip(given, sizes, strict=True))
         return _MAX[rank](x, kernel, return_indices=return_indices)
-    places = _places(x, sizes)
+    places = _argmax(x, sizes)
     largest = picked(x, places, rank)
     return (largest, places) if return_indices else largest
 

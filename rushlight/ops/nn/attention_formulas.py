@@ -14,7 +14,7 @@ from rushlight.scalar.philox import uniform
 DROPOUT = (int64, int64, float32, float32)  # seed, position, probability, scale of kept elements
 
 
-def _seen(scores: Expr, mask: Expr | None) -> Expr:
+def _masked(scores: Expr, mask: Expr | None) -> Expr:
     """Scaled scores under a mask: a bool mask hides, any other is added."""
     if mask is None:
         return scores
@@ -26,7 +26,7 @@ def _seen(scores: Expr, mask: Expr | None) -> Expr:
 @cache
 def mask_formula(dtype: DType, mask: DType) -> Formula:
     x = arg(0, dtype) * param(0, dtype)
-    return Formula((dtype, mask), (dtype,), (dtype,), (_seen(x, arg(1, compute_type(mask))),))
+    return Formula((dtype, mask), (dtype,), (dtype,), (_masked(x, arg(1, compute_type(mask))),))
 
 
 @cache
@@ -64,7 +64,7 @@ def divide_formula(dtype: DType) -> Formula:
     return Formula((dtype, dtype), (), (dtype,), (s.where(total.eq(0.0), 0.0, x / total),))
 
 
-def _kept(dtype: DType, first: int) -> tuple[Expr, Expr]:
+def _dropout(dtype: DType, first: int) -> tuple[Expr, Expr]:
     """Whether dropout keeps the element, and its factor then; its parameters begin at `first`."""
     seed, position = param(first, int64), param(first + 1, int64)
     chance = uniform(seed, position + index(), float32)
@@ -73,7 +73,7 @@ def _kept(dtype: DType, first: int) -> tuple[Expr, Expr]:
 
 @cache
 def dropout_formula(dtype: DType) -> Formula:
-    kept, more = _kept(dtype, 0)
+    kept, more = _dropout(dtype, 0)
     return Formula((dtype,), DROPOUT, (dtype,), (s.where(kept, arg(0, dtype) * more, 0.0),))
 
 
@@ -92,7 +92,7 @@ def gradient_formula(
     scale = param(0, dtype)
     x = scores * scale
     if mask is not None:
-        x = _seen(x, arg(4, compute_type(mask)))
+        x = _masked(x, arg(4, compute_type(mask)))
         inputs += (mask,)
     p = s.exp(x - level)
     if causal:
@@ -102,7 +102,7 @@ def gradient_formula(
         params += (int32,)
     used = p
     if dropout:
-        kept, more = _kept(dtype, len(params))
+        kept, more = _dropout(dtype, len(params))
         used, g = s.where(kept, p * more, 0.0), s.where(kept, g * more, 0.0)
         params += DROPOUT
     slope = p * (g - along)

@@ -38,7 +38,7 @@ def _held(x: Expr) -> Expr:
     return s.maximum(s.log(x), const(LOWEST, x.dtype))
 
 
-def _spread(x: Expr) -> Expr:
+def _clamped_variance(x: Expr) -> Expr:
     spread = x * (1 - x)
     return s.where(spread < LEAST, const(LEAST, x.dtype), spread)
 
@@ -54,7 +54,7 @@ def _slope_vjp(h: Expr, out: Expr, g: Expr, x: Expr, y: Expr) -> tuple[Expr, Exp
     more = s.where(x * (1 - x) < LEAST, const(LEAST, x.dtype), const(0, x.dtype))
     near, far = x + more, (1 - x) + more
     bend = (y * ((1 - x) * (1 - x)) + (1 - y) * (x * x)) / (near * near) / (far * far)
-    return h * ((x - y) / _spread(x)), h * (g * bend), -(h * (g / _spread(x)))
+    return h * ((x - y) / _clamped_variance(x)), h * (g * bend), -(h * (g / _clamped_variance(x)))
 
 
 def _target_vjp(h: Expr, out: Expr, g: Expr, x: Expr) -> tuple[Expr, Expr]:
@@ -63,7 +63,7 @@ def _target_vjp(h: Expr, out: Expr, g: Expr, x: Expr) -> tuple[Expr, Expr]:
 
 _slope = elementwise(
     "binary_cross_entropy_grad",
-    lambda g, x, y: g * (x - y) / _spread(x),
+    lambda g, x, y: g * (x - y) / _clamped_variance(x),
     "The derivative of binary_cross_entropy by the probability.",
     FLOAT,
     vjp=_slope_vjp,

@@ -48,7 +48,7 @@ def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value
     return e.clone(out) if out is input or out is x else out
 
 
-def _kept(n: int, before: int, after: int) -> Run:
+def _inner_run(n: int, before: int, after: int) -> Run:
     """The run of elements that negative padding leaves."""
     start = max(0, -before)
     return n - start - max(0, -after), start, 1
@@ -61,18 +61,18 @@ def _reflect(x: Value, dim: int, before: int, after: int) -> Runs:
             f"pad: a reflected border of {(before, after)} must be smaller than dimension {dim} of "
             f"{x._spec!r}"
         )
-    return (max(0, before), before, -1), _kept(n, before, after), (max(0, after), n - 2, -1)
+    return (max(0, before), before, -1), _inner_run(n, before, after), (max(0, after), n - 2, -1)
 
 
 def _replicate(x: Value, dim: int, before: int, after: int) -> Runs:
     n = x._spec.shape[dim]
     if n == 0:
         raise ShapeError(f"pad: there is no edge to repeat in dimension {dim} of {x._spec!r}")
-    return (max(0, before), 0, 0), _kept(n, before, after), (max(0, after), n - 1, 0)
+    return (max(0, before), 0, 0), _inner_run(n, before, after), (max(0, after), n - 1, 0)
 
 
 def _wrap(x: Value, dim: int, before: int, after: int) -> Runs:
-    count, start, _ = _kept(x._spec.shape[dim], before, after)
+    count, start, _ = _inner_run(x._spec.shape[dim], before, after)
     if max(before, after) > count:
         raise ShapeError(
             f"pad: a circular border of {(before, after)} must not be larger than dimension {dim} "

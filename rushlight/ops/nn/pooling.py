@@ -123,7 +123,7 @@ def lowest(dtype: DType) -> Any:
 
 
 @functools.cache
-def _place(rest: int, size: int, apart: int, length: int) -> Callable[..., Value]:
+def _linear_index(rest: int, size: int, apart: int, length: int) -> Callable[..., Value]:
     """The linear index with one more dimension.
 
     It is made of the index so far, the position inside a window and the window's start.
@@ -141,13 +141,15 @@ def _place(rest: int, size: int, apart: int, length: int) -> Callable[..., Value
     )
 
 
-def _places(pool: Pool, x: Value, best: Value) -> Value:
+def _linear_indices(pool: Pool, x: Value, best: Value) -> Value:
     """The index into the flattened spatial dimensions, from the position inside each window."""
     place: Value = creation.full((), 0, dtype=best._spec.dtype, device=x._spec.device.device.name)
     rest = numel(pool.kernel)
     for i, (k, d) in enumerate(zip(pool.kernel, pool.dilation, strict=True)):
         rest //= k
-        place = _place(rest, k, d, pool.sizes[i])(place, best, pool.along(pool.starts(x, i), i))
+        place = _linear_index(rest, k, d, pool.sizes[i])(
+            place, best, pool.along(pool.starts(x, i), i)
+        )
     return place
 
 
@@ -187,7 +189,7 @@ def _max_pool(
     if not return_indices and (apart or not any(map(any, pool.sides))):
         # The position in a window is kept for the gradient: four bytes suffice.
         return views.squeeze(gather(flat, pool.axis, e.cast(best, int32)), pool.axis)
-    places = _places(pool, input, views.squeeze(best, pool.axis))
+    places = _linear_indices(pool, input, views.squeeze(best, pool.axis))
     largest = picked(input, places, pool.rank)
     return (largest, places) if return_indices else largest
 

@@ -57,7 +57,7 @@ _mixed = elementwise(
 )
 
 
-def _parts(gates: Value, count: int) -> tuple[Value, ...]:
+def _gates(gates: Value, count: int) -> tuple[Value, ...]:
     width = gates._spec.shape[-1] // count
     return views.parts(gates, len(gates._spec.shape) - 1, [width] * count)
 
@@ -94,7 +94,7 @@ def _relu_step(x: Value, states: States, weights: Weights) -> States:
 
 def _lstm_step(x: Value, states: States, weights: Weights) -> States:
     h, c = states
-    i, f, g, o = _parts(e.add(x, weights.from_state(h)), 4)
+    i, f, g, o = _gates(e.add(x, weights.from_state(h)), 4)
     c = _memory(i, f, g, c)
     h = _shown(o, c)
     return (h if weights.w_hr is None else linear(h, weights.w_hr)), c
@@ -102,8 +102,8 @@ def _lstm_step(x: Value, states: States, weights: Weights) -> States:
 
 def _gru_step(x: Value, states: States, weights: Weights) -> States:
     (h,) = states
-    xr, xz, xn = _parts(x, 3)
-    hr, hz, hn = _parts(weights.from_state(h), 3)
+    xr, xz, xn = _gates(x, 3)
+    hr, hz, hn = _gates(weights.from_state(h), 3)
     return (_mixed(e.add(xz, hz), _fresh(xn, hn, e.add(xr, hr)), h),)
 
 

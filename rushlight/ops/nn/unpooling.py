@@ -17,7 +17,7 @@ from rushlight.ops.view.windows import Given, Sizes, each
 from rushlight.tape.record.value import Value
 
 
-def _placed(zeros: Value, index: Value, source: Value) -> Value:
+def _scattered(zeros: Value, index: Value, source: Value) -> Value:
     """The source at its indices along the last dimension."""
     if not index._spec.numel:
         # Still a function of it.
@@ -81,7 +81,7 @@ def _unpool(
     lead = shape[:-rank]
     zeros = full_spec(Spec.of(input._spec.device, input._spec.dtype, (*lead, numel(sizes))), 0)
     flat = (*lead, numel(given))
-    placed = _placed(zeros, views.reshape(indices, flat), views.reshape(input, flat))
+    placed = _scattered(zeros, views.reshape(indices, flat), views.reshape(input, flat))
     return views.reshape(placed, (*lead, *sizes))
 
 

@@ -7,7 +7,7 @@ Zero divisors are refused.
    other devices, where a check would have to wait. So a synchronous device checks that all divisors
    are nonzero before the kernel runs; elsewhere the result is 0, as the scalar instructions define
    it.
-2. The kernels in `elementwise` do not check. Composite ops use those, with divisors they know.
+2. The kernels in `arithmetic.py` do not check. Composite ops use those, with divisors they know.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _odd(n: Expr) -> Expr:
     return s.floor(half).ne(half)
 
 
-def _turned(x: Expr, n: Expr, value: Expr) -> Expr:
+def _with_parity(x: Expr, n: Expr, value: Expr) -> Expr:
     """value times (-1)^n where x is negative."""
     return s.where((x < 0) & _odd(n), -value, value)
 
@@ -70,8 +70,8 @@ def _chebyshev(x: Expr, n: Expr, first: Expr, beyond: Expr, at_ends: Expr) -> Ex
 def _kind_t(x: Expr, n: Expr) -> Expr:
     n = s.trunc(n)
     inside, angle, _, outer = _angles(x)
-    beyond = s.where(inside, s.cos(n * angle), _turned(x, n, hyperbolic.cosh(n * outer)))
-    return _chebyshev(x, n, x, beyond, _turned(x, n, const(1, x.dtype)))
+    beyond = s.where(inside, s.cos(n * angle), _with_parity(x, n, hyperbolic.cosh(n * outer)))
+    return _chebyshev(x, n, x, beyond, _with_parity(x, n, const(1, x.dtype)))
 
 
 def _kind_u(x: Expr, n: Expr) -> Expr:
@@ -79,8 +79,8 @@ def _kind_u(x: Expr, n: Expr) -> Expr:
     inside, angle, _, outer = _angles(x)
     root = s.sqrt(s.absolute((1 - x) * (1 + x)))
     swung = s.sin((n + 1) * angle) / root
-    grown = _turned(x, n, hyperbolic.sinh((n + 1) * outer) / root)
-    return _chebyshev(x, n, x + x, s.where(inside, swung, grown), _turned(x, n, n + 1))
+    grown = _with_parity(x, n, hyperbolic.sinh((n + 1) * outer) / root)
+    return _chebyshev(x, n, x + x, s.where(inside, swung, grown), _with_parity(x, n, n + 1))
 
 
 def _halves(x: Expr, n: Expr) -> tuple[Expr, Expr, Expr]:
@@ -100,16 +100,16 @@ def _halves(x: Expr, n: Expr) -> tuple[Expr, Expr, Expr]:
 def _kind_v(x: Expr, n: Expr) -> Expr:
     n = s.trunc(n)
     inside, by_cosine, by_sine = _halves(x, n)
-    beyond = s.where(inside | (x > 0), by_cosine, _turned(x, n, by_sine))
-    ends = s.where(x > 0, const(1, x.dtype), _turned(x, n, n + n + 1))
+    beyond = s.where(inside | (x > 0), by_cosine, _with_parity(x, n, by_sine))
+    ends = s.where(x > 0, const(1, x.dtype), _with_parity(x, n, n + n + 1))
     return _chebyshev(x, n, x + x - 1, beyond, ends)
 
 
 def _kind_w(x: Expr, n: Expr) -> Expr:
     n = s.trunc(n)
     inside, by_cosine, by_sine = _halves(x, n)
-    beyond = s.where(inside | (x > 0), by_sine, _turned(x, n, by_cosine))
-    ends = s.where(x > 0, n + n + 1, _turned(x, n, const(1, x.dtype)))
+    beyond = s.where(inside | (x > 0), by_sine, _with_parity(x, n, by_cosine))
+    ends = s.where(x > 0, n + n + 1, _with_parity(x, n, const(1, x.dtype)))
     return _chebyshev(x, n, x + x + 1, beyond, ends)
 
 

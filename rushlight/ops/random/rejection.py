@@ -414,7 +414,7 @@ def _rarer(p: Expr) -> Expr:
     return s.minimum(p, 1 - p)
 
 
-def _turned(count: Expr, n: Expr, p: Expr) -> Expr:
+def _successes(count: Expr, n: Expr, p: Expr) -> Expr:
     """Failures were counted where successes are more frequent."""
     return s.where(p > 0.5, n - count, count)
 
@@ -430,7 +430,7 @@ def _binomial_few(draws: Draws, number: Expr, state: Expr, n: Expr, p: Expr) -> 
         lambda k: s.maximum(n - (k - 1), 0.0) * odds * (1 / k),
     )
     bad = s.isnan(p) | s.isnan(n)
-    return s.where(bad, const(math.nan, p.dtype), s.where(few, _turned(count, n, p), state))
+    return s.where(bad, const(math.nan, p.dtype), s.where(few, _successes(count, n, p), state))
 
 
 def _binomial_tries(draws: Draws, number: Expr, state: Expr, n: Expr, p: Expr) -> Expr:
@@ -457,7 +457,7 @@ def _binomial_tries(draws: Draws, number: Expr, state: Expr, n: Expr, p: Expr) -
             s.minimum(s.maximum(count, 0.0), n)
         )
         fits = inside & (((edge >= 0.07) & (v <= quick)) | exact)
-        state = s.where(state.eq(_NONE) & fits, _turned(count, n, p), state)
+        state = s.where(state.eq(_NONE) & fits, _successes(count, n, p), state)
     return state
 
 

@@ -298,11 +298,11 @@ def _whole_sums(x: Value, dtype: DType) -> Value:
     return (
         e.clone(views.slice_dim(views.reshape(whole, (blocks * BLOCK,)), 0, 0, n))
         if n % BLOCK
-        else _line(whole)
+        else _flat(whole)
     )
 
 
-def _line(x: Value) -> Value:
+def _flat(x: Value) -> Value:
     return views.reshape(x, (x._spec.numel,))
 
 
@@ -324,7 +324,7 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     )
     if one_row and wanted.kind in "iu" and spec.device.device.limits.asynchronous:
         # A scan is serial along its row, and one row would leave a GPU idle.
-        x = _line(input if dtype is None else e.cast(input, dtype))
+        x = _flat(input if dtype is None else e.cast(input, dtype))
         return views.reshape(_whole_sums(x, wanted), spec.shape)
     return _accumulated(_cumsum, input, dim, dtype)
 

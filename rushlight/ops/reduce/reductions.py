@@ -38,7 +38,7 @@ Dims = int | Sequence[int] | None
 _LAST = (1 << 62) - 1
 
 
-def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
+def _expanded(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
     """The gradient of a sum: expanded along the axis, without a copy."""
     if not keepdim:
         g = views.reshape(g, (*g._spec.shape[:dim], 1, *g._spec.shape[dim:]))
@@ -46,7 +46,7 @@ def _spread(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
 
 
 _sum = rowwise(
-    "sum", lambda r, x: r.sum(x), "Sum along an axis.", FIELD, kinds=("row",), rule=_spread
+    "sum", lambda r, x: r.sum(x), "Sum along an axis.", FIELD, kinds=("row",), rule=_expanded
 )
 _sum_int = rowwise(
     "sum_int",
@@ -92,7 +92,7 @@ class Product(DeclaredRow):
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             x = values[0]
-            return [e.mul(_spread(grads[0], x._spec, dim, keepdim), _others(x, dim))]
+            return [e.mul(_expanded(grads[0], x._spec, dim, keepdim), _others(x, dim))]
 
         return Grad(needs, (0,), (), rule)
 
@@ -197,7 +197,9 @@ def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool
     if len(dims) == 1:
         return kernel(x, dim=dims[0], keepdim=keepdim)
     final = (
-        tuple(1 if i in dims else n for i, n in enumerate(shape)) if keepdim else _kept(shape, dims)
+        tuple(1 if i in dims else n for i, n in enumerate(shape))
+        if keepdim
+        else _reduced_shape(shape, dims)
     )
     if not dims:
         return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
@@ -210,7 +212,7 @@ def reduce_dims(kernel: Callable[..., Value], x: Value, dim: Dims, keepdim: bool
     return views.reshape(kernel(views.reshape(x, merged), dim=dims[0]), final)
 
 
-def _kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
+def _reduced_shape(shape: Shape, dims: tuple[int, ...]) -> Shape:
     return tuple(n for i, n in enumerate(shape) if i not in dims)
 
 
@@ -329,8 +331,8 @@ def any_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether any element is true; of uint8 the result is 0 or 1 in uint8, as in PyTorch."""
     # dim=[] reduces nothing, unlike in sum.
     if dim is not None and not isinstance(dim, int) and not len(dim):
-        return _told(e.ne(input, 0), input)
-    return _told(reduce_dims(_any, input, dim, keepdim), input)
+        return _as_uint8(e.ne(input, 0), input)
+    return _as_uint8(reduce_dims(_any, input, dim, keepdim), input)
 
 
 @composite("all", out="flags", pure=True)
@@ -338,11 +340,11 @@ def all_(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """Whether all elements are true; of uint8 the result is 0 or 1 in uint8, as in PyTorch."""
     # dim=[] reduces nothing, unlike in sum.
     if dim is not None and not isinstance(dim, int) and not len(dim):
-        return _told(e.ne(input, 0), input)
-    return _told(reduce_dims(_all, input, dim, keepdim), input)
+        return _as_uint8(e.ne(input, 0), input)
+    return _as_uint8(reduce_dims(_all, input, dim, keepdim), input)
 
 
-def _told(answer: Value, x: Value) -> Value:
+def _as_uint8(answer: Value, x: Value) -> Value:
     return e.cast(answer, uint8) if x._spec.dtype is uint8 else answer
 
 
@@ -403,7 +405,10 @@ def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
             total
             if keepdim
             else views.reshape(
-                total, _kept(input._spec.shape, wrap_dims(dim, len(input._spec.shape), "logsumexp"))
+                total,
+                _reduced_shape(
+                    input._spec.shape, wrap_dims(dim, len(input._spec.shape), "logsumexp")
+                ),
             )
         )
     dtype = input._spec.dtype if input._spec.dtype in FLOAT else get_default()

@@ -64,7 +64,7 @@ class Mode(NamedTuple):
     indices: Any
 
 
-def _line(op: str, x: Value, dim: int) -> tuple[Value, int]:
+def _at_least_1d(op: str, x: Value, dim: int) -> tuple[Value, int]:
     """x with at least one dimension, and the dimension, which must have elements."""
     dim = wrap_dim(dim, len(x._spec.shape), op)
     x = x if x._spec.shape else views.reshape(x, (1,))
@@ -94,7 +94,7 @@ def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthV
         >>> torch.kthvalue(torch.tensor([3, 1, 2]), 2)
         KthValue(values=tensor(2), indices=tensor(2))
     """
-    x, dim = _line("kthvalue", input, dim)
+    x, dim = _at_least_1d("kthvalue", input, dim)
     if not 1 <= k <= x._spec.shape[dim]:
         raise RushlightError(
             f"kthvalue: k must lie in 1 to {x._spec.shape[dim]} for {input._spec!r}, got {k}"
@@ -139,7 +139,7 @@ def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
 
     Of a row with NaN the first NaN, or (nanmedian) the median of the others.
     """
-    x, dim = _line(op, input, dim)
+    x, dim = _at_least_1d(op, input, dim)
     size = x._spec.shape[dim]
     if x._spec.dtype.kind != "f":
         half = (size + 1) // 2
@@ -332,7 +332,7 @@ def mode(input: Value, dim: int = -1, keepdim: bool = False) -> Mode:
         dim = wrap_dim(dim, len(input._spec.shape), "mode")
         shape = (*input._spec.shape[:dim], *([1] if keepdim else []), *input._spec.shape[dim + 1 :])
         return Mode(filled(input, input._spec.dtype, shape, 0), filled(input, int64, shape, 0))
-    x, dim = _line("mode", input, dim)
+    x, dim = _at_least_1d("mode", input, dim)
     size = x._spec.shape[dim]
     values, places = ordered(x, dim, op="mode")
     seen = call.detached(values)

@@ -244,7 +244,7 @@ def histc(input: Value, bins: int = 100, min: float = 0, max: float = 0) -> Valu
     return _tally(x, e.minimum(e.cast(place, int64), bins - 1), bins, inside, None)
 
 
-def _places(x: Value, edges: Value) -> tuple[Value, Value]:
+def _bins(x: Value, edges: Value) -> tuple[Value, Value]:
     """The bin of each element of a vector, and whether it is in one.
 
     The last bin includes its end.
@@ -317,7 +317,7 @@ def histogram(
     _check_input("histogram", input, weight, input._spec.shape)
     x = ravel(call.detached(input))
     edges = _edges("histogram", x, bins, range)
-    place, inside = _places(x, edges)
+    place, inside = _bins(x, edges)
     hist = _tally(
         x, place, edges._spec.numel - 1, inside, None if weight is None else call.detached(weight)
     )
@@ -359,7 +359,7 @@ def histogramdd(
         line = _edges(
             "histogramdd", x, own, None if range is None else range[2 * dim : 2 * dim + 2]
         )
-        at, within = _places(x, line)
+        at, within = _bins(x, line)
         place = e.add(e.mul(place, line._spec.numel - 1), at)
         inside = e.logical_and(inside, within)
         edges.append(line)

@@ -126,7 +126,7 @@ def prepare_apply(op: Elementwise, target: Value, *others: Any) -> Write:
     for other in map(as_operand, others):
         if isinstance(other, Value):
             pattern.append(None)
-            tensors.append(_apart(other, target))
+            tensors.append(_without_overlap(other, target))
         else:
             pattern.append(type_of_number(name, other))
             numbers.append(other)
@@ -211,7 +211,7 @@ def _remember(op: MapOp, plan: Plan, target: Value, inputs: Sequence[Any]) -> No
     _KNOWN.keep(_key(op, target, inputs), plan)
 
 
-def _apart(other: Value, target: Value) -> Value:
+def _without_overlap(other: Value, target: Value) -> Value:
     """A copy of an input that overlaps the target without being it."""
     if other._memory is not target._memory:
         return other
@@ -573,7 +573,7 @@ def prepare_copy(target: Value, source: Any) -> Write:
     if not isinstance(source, Value):
         check_holds("copy_", source, source, target._spec.dtype)
         source = full_spec(Spec.of(target._spec.device, target._spec.dtype, ()), source)
-    source = _apart(source, target)
+    source = _without_overlap(source, target)
     if STATE.get().grad and edge_of(target) is not None:
         return _overwrite(target, source)
     # Assignment casts freely, as in PyTorch; `_plan_onto` would refuse a float result for an

@@ -39,7 +39,7 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         pool, x.dtype, (*x.shape[:lead], *(sum(count for count, _, _ in runs) for runs in every))
     )
     size, copies = x.dtype.itemsize, []
-    for chosen in itertools.product(*map(_placed, every)):
+    for chosen in itertools.product(*map(_with_starts, every)):
         shape = (*x.shape[:lead], *(count for _, (count, _, _) in chosen))
         if not numel(shape):
             continue
@@ -63,7 +63,7 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     return Plan(op, ins, [out], launch, static)
 
 
-def _placed(runs: Runs) -> list[tuple[int, Run]]:
+def _with_starts(runs: Runs) -> list[tuple[int, Run]]:
     """Each run with its start in the result."""
     ends = itertools.accumulate((count for count, _, _ in runs), initial=0)
     return list(zip(ends, runs, strict=False))
@@ -87,7 +87,7 @@ def _grad(g: Value, out: Any, x: Any, every: tuple[Runs, ...]) -> Value:
 def _gathered(g: Value, dim: int, n: int, runs: Runs) -> Value:
     """One dimension of n elements, each the sum of its occurrences in the runs."""
     given: list[tuple[int, int, Value]] = []
-    for at, (count, start, step) in _placed(runs):
+    for at, (count, start, step) in _with_starts(runs):
         part = views.slice_dim(g, dim, at, count)
         if step == 0:
             given.append((start, start + 1, reductions.sum(part, dim, True)))

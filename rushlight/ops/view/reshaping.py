@@ -388,7 +388,7 @@ def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
         raise ShapeError("roll: shifts must not be empty")
     if not axes and len(steps) == 1:
         flat = ravel(input)
-        return views.reshape(_own(_rolled(flat, steps[0], 0), input), input._spec.shape)
+        return views.reshape(_unshared(_rolled(flat, steps[0], 0), input), input._spec.shape)
     if len(steps) != len(axes):
         raise ShapeError(f"roll: shifts {steps} and dims {axes} must have equally many entries")
     if not input._spec.shape:
@@ -396,10 +396,10 @@ def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
     out = input
     for shift, dim in zip(steps, axes, strict=True):
         out = _rolled(out, shift, wrap_dim(dim, len(input._spec.shape), "roll"))
-    return _own(out, input)
+    return _unshared(out, input)
 
 
-def _own(out: Value, input: Value) -> Value:
+def _unshared(out: Value, input: Value) -> Value:
     """A copy where the result would share the input's memory."""
     return e.clone(out) if out._memory is input._memory else out
 
@@ -415,7 +415,7 @@ def _repeated(x: Value, times: Sequence[int]) -> Value:
     final = tuple(r * size for r, size in zip(times, shape, strict=True))
     if numel(final) == 0:
         return views.reshape(e.clone(views.expand(views.reshape(x, apart), wide)), final)
-    return _own(views.reshape(views.expand(views.reshape(x, apart), wide), final), x)
+    return _unshared(views.reshape(views.expand(views.reshape(x, apart), wide), final), x)
 
 
 @composite("repeat", top=False, pure=True)
@@ -482,7 +482,7 @@ def repeat_interleave(
             )
         wide = (*shape[: dim + 1], repeats, *shape[dim + 1 :])
         final = (*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :])
-        return _own(
+        return _unshared(
             views.reshape(views.expand(views.unsqueeze(input, dim + 1), wide), final), input
         )
     if repeats._spec.dtype.kind != "i":

@@ -26,7 +26,7 @@ def _no_gradient(g: Value, x: Spec, old: int, new: int) -> None:
 
 
 @cache
-def _seen(dtype: DType) -> View:
+def _view_as(dtype: DType) -> View:
     return View(
         f"view_{dtype.name}",
         _rule,
@@ -66,4 +66,4 @@ def retyped(x: Value, dtype: DType) -> Value:
         return x
     if dtype.itemsize != x._spec.dtype.itemsize:
         _check_sizes(x, dtype)
-    return call.call(_seen(dtype), (x,), (x._spec.dtype.itemsize, dtype.itemsize))
+    return call.call(_view_as(dtype), (x,), (x._spec.dtype.itemsize, dtype.itemsize))

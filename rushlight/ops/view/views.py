@@ -203,7 +203,7 @@ def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step:
 _slice: View = View(
     "slice",
     lambda shape, strides, dim, count, step: sliced(shape, strides, dim, 1, count, step),
-    lambda g, x, static, params: _placed(g, x.shape, _slice, static, params),
+    lambda g, x, static, params: _adjoint(g, x.shape, _slice, static, params),
     "Every step-th element of a dimension.",
     moving=True,
     shift=shift_first,
@@ -247,7 +247,7 @@ def selected(shape: Shape, strides: Shape, dim: int, index: int) -> View3:
 _select: View = View(
     "select",
     lambda shape, strides, dim: selected(shape, strides, dim, 1),
-    lambda g, x, static, params: _placed(g, x.shape, _select, static, params),
+    lambda g, x, static, params: _adjoint(g, x.shape, _select, static, params),
     "One index of a dimension.",
     moving=True,
     shift=shift_first,
@@ -432,7 +432,7 @@ _place_part = PlacePart(
 )
 
 
-def _placed(g: Value, shape: Shape, view: View, key: Static, params: tuple[Any, ...]) -> Value:
+def _adjoint(g: Value, shape: Shape, view: View, key: Static, params: tuple[Any, ...]) -> Value:
     return call.call(_place_part, (g,), (tuple(shape), view, key), params)
 
 

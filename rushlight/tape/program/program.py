@@ -1,22 +1,21 @@
 """A sequence of calls over slots, as immutable data.
 
 # Note [Programs]
-1. A Program is in SSA form. Its slots are what it is given, then the results of each step in order;
-   a slot is written once. A step is a plan, its launch parameters (None: those of the program's own
+1. A Program is in SSA form. Its slots are its inputs, then the results of each step in order; a
+   slot is written once. A step is a plan, its launch parameters (None: those of the program's own
    call) and the slots it reads.
-2. A `Reference` is bytes of a slot seen by a spec. Every slot has a root: itself, where it was
-   given or launched; a view's root is that of what it shows. Results are references, so a view and
+2. A `Reference` is a byte offset in a slot with a spec. Every slot has a root: itself, where it is
+   an input or launched; a view's root is that of its source. Results are references, so a view and
    a gradient that is passed through cost no step.
 3. View steps stay among the steps: `call` records them and `vjp` differentiates them. `launches` is
    derived from the steps once and reads roots only.
-4. A block that a launch fills is taken when the launch comes, and given back after its last reader,
-   unless it is a result's. Whoever launches either gives the results' memory (`launch`, as a kernel
-   is called) or gets it (`make`).
+4. A block that a launch fills is allocated at the launch, and freed after its last reader, unless
+   it is a result's. The caller either gives the results' memory (`launch`, as a kernel is called)
+   or gets it (`make`).
 5. A Program depends on specs and static arguments only, never on elements, addresses or gradients.
    The same program makes the same launches in the same order, so the same bits.
-6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the
-   gradients that came, `vmap` one per batched call. One step over what is given, in order, is that
-   step's plan.
+6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the present
+   gradients, `vmap` one per batched call. One step over all inputs, in order, is that step's plan.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ class Step(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether it is a view placed by the program's own call: then there are no launches."""
+        """Whether it is a view with parameters of the program's call: then nothing is launched."""
         return self.params is None and bool(self.plan.stride)
 
 
 class Reference(NamedTuple):
-    """Memory of a slot, so many bytes from where its value begins, seen by a spec."""
+    """Memory of a slot, at a byte offset from its value's start, with a spec."""
 
     slot: int
     offset: int
@@ -61,7 +60,7 @@ class Reference(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """A block for the length of a run: the place of its address, its pool and its room."""
+    """A scratch block during a run: the index of its address, its pool and its size."""
 
     at: int
     pool: Pool
@@ -69,22 +68,22 @@ class Scratch(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What most launches do not have."""
+    """Rare attributes of launches."""
 
     own: bool  # the parameters of the program's own call follow the numbers
-    blocks: tuple[tuple[int | None, int], ...]  # behind the first: a result or None, and the room
-    ends: tuple[Scratch, ...]  # behind the first
+    blocks: tuple[tuple[int | None, int], ...]  # after the first: a result or None, and the size
+    ends: tuple[Scratch, ...]  # after the first
 
 
 class Launch(NamedTuple):
-    """A step that runs a kernel, over addresses: of results, of what is given, of scratch."""
+    """A step that runs a kernel, over addresses: of results, inputs and scratch."""
 
     plan: Plan
-    numbers: tuple[Any, ...]  # what follows the addresses
-    take: Callable[[list[Any]], Sequence[int]]  # of all addresses, those it is called with
+    numbers: tuple[Any, ...]  # the numbers after the addresses
+    take: Callable[[list[Any]], Sequence[int]]  # indices of its arguments among all addresses
     result: int | None  # the first block that it fills: one of `made`, or None for a scratch block
     room: int  # of that block
-    end: Scratch | None  # a scratch block that nothing reads after it
+    end: Scratch | None  # a scratch block whose last reader it is
     rest: Rest | None
 
 
@@ -125,15 +124,14 @@ class Program:
         self.makers = tuple(makers)  # of every slot: a step, and which of its results it is
         self.firsts = tuple(firsts)  # of every step: the slot of its first result
         owners = [roots[r.slot][0] for r in results if r is not None]
-        self.made = tuple(
-            dict.fromkeys(s for s in owners if s >= len(given))
-        )  # the results' roots that steps fill
+        # The results' roots that steps fill.
+        self.made = tuple(dict.fromkeys(s for s in owners if s >= len(given)))
         self._launches: tuple[Launch, ...] | None = None
 
-    # ---- what it says ----
+    # ---- queries ----
 
     def rooted(self, reference: Reference) -> Reference:
-        """The same memory, by a slot that has memory of its own."""
+        """The same memory, by a slot that has its own memory."""
         root, skip = self.roots[reference.slot]
         return Reference(root, skip + reference.offset, reference.spec)
 
@@ -141,7 +139,7 @@ class Program:
         return Reference(slot, 0, self.specs[slot])
 
     def shows_whole(self, slot: int) -> bool:
-        """Whether a slot is all of a launch's result, in order."""
+        """Whether a slot is all of a launch's result, contiguous."""
         root, skip = self.roots[slot]
         spec = self.specs[slot]
         made = root >= len(self.given) and not skip and spec.contiguous
@@ -153,7 +151,7 @@ class Program:
 
     @property
     def only(self) -> Plan | None:
-        """The plan that the program is: one step over all that is given, in order."""
+        """The plan that the program equals: one step over all inputs, in order."""
         if len(self.steps) != 1:
             return None
         plan, params, sources, outs = self.steps[0]
@@ -164,7 +162,7 @@ class Program:
 
     @property
     def kernel(self) -> Plan | None:
-        """The plan of the one kernel that runs, over all memory made and given, in order."""
+        """The plan of the only kernel, over all results and inputs, in order."""
         if len(self.launches) != 1:
             return None
         step = next(self.kernels())
@@ -213,8 +211,8 @@ class Program:
     def as_plan(self, op: Op, needs: int) -> Plan:
         """The program as one record, for calls whose operands in the bit mask need gradients.
 
-        What the steps' derivatives save is saved by the record: intermediate results too, which are
-        results of the plan behind the program's own, handed to nobody.
+        The record saves what the steps' derivatives save: intermediate results too, which are
+        further results of the plan, not returned.
         """
         if self.only is not None:
             return self.only
@@ -289,11 +287,11 @@ class Program:
         return self._launches
 
     def launch(self, *addresses: int) -> None:
-        """Fill the memory of `made`, called like a kernel: results, then what is given."""
+        """Fill the memory of `made`, called like a kernel: results, then inputs."""
         self._run(list(addresses), None, (), 0)
 
     def make(self, ins: Sequence[int], params: tuple[Any, ...] = (), birth: int = 0) -> list[Any]:
-        """Fill new storages, one for each of `made`, from the addresses of what is given."""
+        """Fill new storages, one for each of `made`, from the addresses of the inputs."""
         made: list[Any] = [None] * len(self.made)
         self._run([*made, *ins], made, params, birth)
         return made
@@ -301,7 +299,7 @@ class Program:
     def _run(
         self, addresses: list[Any], made: list[Any] | None, params: tuple[Any, ...], birth: int
     ) -> None:
-        # No call lies between taking a block and noting it: see Note [Counting and threads].
+        # No call between taking a block and noting it: see Note [Counting and threads].
         try:
             for plan, numbers, take, result, room, end, rest in self.launches:
                 if result is None:
@@ -336,7 +334,7 @@ class ProgramOp(Op):
         self.program = program
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
-        for step in self.program.kernels():  # whoever looks on sees the kernels
+        for step in self.program.kernels():  # builds are noted per kernel
             step.plan.op.make_plan(step.plan.ins, step.plan.static)
         return self.program.as_plan(self, 0)
 
@@ -348,7 +346,7 @@ class Vjp:
     """The rule of a program's derivative: its steps' own rules, from the last to the first.
 
     It is made of ops, so it can be differentiated again; gradients of saved intermediate results,
-    which the next order asks for, come in as any other result's.
+    which the next order needs, are passed as any other result's.
     """
 
     __slots__ = ("grads", "program")
@@ -401,7 +399,7 @@ class Vjp:
         return known
 
     def _value(self, slot: int, known: dict[int, Any]) -> Any:
-        """A slot's value; one that is a view is made again."""
+        """A slot's value; a view is made again."""
         found = known.get(slot)
         if found is None:
             number, i = self.program.makers[slot]
@@ -409,7 +407,7 @@ class Vjp:
             source = self._value(sources[0], known)
             if source._spec is plan.ins[0]:
                 made = call.run(plan, (source,), params or ())
-            else:  # it was packed, and came back laid out otherwise
+            else:  # it was packed, and was unpacked in another layout
                 made = call.call(plan.op, (source,), plan.static, params or ())
             found = known[slot] = made[i] if made.__class__ is tuple else made
         return found
@@ -487,14 +485,14 @@ def _launches(program: Program) -> tuple[Launch, ...]:
 
 
 def _taker(places: Sequence[tuple[int, int]]) -> Callable[[list[Any]], Sequence[int]]:
-    """What takes addresses out of a list, each so many bytes on."""
+    """A function that picks addresses from a list, each plus a byte offset."""
     if len(places) > 1 and not any(skip for _, skip in places):
         return itemgetter(*[i for i, _ in places])
     return lambda addresses: [addresses[i] + skip for i, skip in places]
 
 
 def _last_readers(program: Program) -> dict[int, int]:
-    """Of every slot that a launch fills: the number of the last step that reads or fills it."""
+    """Of every slot that a launch fills: the index of the last step that reads or fills it."""
     last: dict[int, int] = {}
     for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
         if not step.is_view:

@@ -3,16 +3,16 @@
 # Note [Backward]
 1. A node runs when all gradients that can reach it have arrived; they are summed in the order of
    arrival, which is fixed.
-2. A node's derivative gives a gradient per operand, in the operand's shape and type, and says which
-   are buffers that nobody else sees: by a program where there is one (Note [Derivatives]), else by
-   its rule (`differentiated`). Every walk adds them up in `Walk.arrive`.
-3. Hooks see the sum, once. A leaf's `.grad` is a buffer of its own: what is shared or a view is
+2. A node's derivative gives a gradient per operand, in the operand's shape and dtype, and tells
+   which are fresh buffers: by a program where there is one (Note [Derivatives]), else by its rule
+   (`differentiated`). Every walk adds them up in `Walk.arrive`.
+3. Hooks get the sum, once. A leaf's `.grad` is a buffer of its own: a shared gradient or a view is
    copied first.
-4. Saved values are given back as soon as their node has run, unless the graph is retained.
-5. A pass that fails changes no `.grad`. What is the first gradient of a leaf, or of a value that
-   keeps its own, is there at once, and taken back after an error. What is to be added to a gradient
-   waits for the end of the pass (`Walk.commit`), when nothing is left that can fail; only where a
-   hook is to see the sum is it added at once, and the old bits are copied first.
+4. Saved values are freed as soon as their node has run, unless the graph is retained.
+5. A pass that fails changes no `.grad`. The first gradient of a leaf, or of a value that keeps its
+   own, is stored at once, and removed after an error. A gradient that is added to an existing one
+   waits for the end of the pass (`Walk.commit`), when nothing can fail; only where a hook gets the
+   sum is it added at once, and the old bits are copied first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from rushlight.tape.walk.saves import saves_of
 
 
 class Everything:
-    """Wanted of a pass that gives the gradient of every value it meets."""
+    """The `wanted` of a pass that gives the gradient of every value it reaches."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -73,13 +73,13 @@ def run_backward(
 ) -> dict[Any, Value]:
     """Send `gradients` from the records `edges` to the leaves' `.grad`.
 
-    `wanted` are keys (`edges.key_of`): only what leads to them runs. With `collect` the result maps
-    each of them to its gradient and `.grad` is not touched; without, the leaves among them get
-    theirs. `make` makes another walk than the sequential one.
+    `wanted` are keys (`edges.key_of`): only nodes that lead to them run. With `collect` the result
+    maps each of them to its gradient and `.grad` does not change; without, the leaves among them
+    get theirs. `make` constructs another walk than the sequential one.
     """
-    watched, owner = Mode.on, asynchronous.Running.owner if Mode.on else None
-    if watched and (create_graph or any(asynchronous.is_needed(g._memory.pool) for g in gradients)):
-        make = _WatchedWalk
+    checked, owner = Mode.on, asynchronous.Running.owner if Mode.on else None
+    if checked and (create_graph or any(asynchronous.is_needed(g._memory.pool) for g in gradients)):
+        make = _AnomalyWalk
     walk = (make or Walk.usual)(retain_graph, create_graph, wanted, collect and wanted is not None)
     walk.count(edges)
     state, outer = STATE.get(), WALK.get()
@@ -101,7 +101,7 @@ def run_backward(
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
-        if watched:
+        if checked:
             asynchronous.read_all()
         if walk.has_more:
             walk.commit()
@@ -113,15 +113,18 @@ def run_backward(
             STATE.set(state)
         finally:  # after each call Ctrl-C may come
             WALK.set(outer)
-        if watched:
+        if checked:
             asynchronous.Running.owner = owner
-    if watched:
+    if checked:
         asynchronous.read_all()
     return walk.found
 
 
 class Walk:
-    """One backward pass. A key is a Leaf, a node with one result, or (node, index) for one result of several."""
+    """One backward pass.
+
+    A key is a Leaf, a node with one result, or (node, index) for one result of several.
+    """
 
     usual: ClassVar[type[Walk]]  # the one that passes are made by
 
@@ -130,22 +133,20 @@ class Walk:
     ) -> None:
         self.retain = retain
         self.create = create
-        self.in_place = not create  # whether gradients are added up in the memory of the first
-        self.waiting: dict[Any, int] = {}  # edges whose gradient is still to come, per node
-        self.sums: dict[Any, Value] = {}  # gradients being added up, per key
-        self.owned: set[Any] = (
-            set()
-        )  # keys whose sum is a buffer of our own, which may be written to
+        self.in_place = not create  # whether gradients are added in the memory of the first
+        self.waiting: dict[Any, int] = {}  # pending gradients, per node
+        self.sums: dict[Any, Value] = {}  # sums of gradients, per key
+        # Keys whose sum is a fresh buffer, which may be written to.
+        self.owned: set[Any] = set()
         self.roots: list[Any] = []
         self.found: dict[Any, Value] = {}
         self.wanted = wanted
-        self.collect = collect  # the wanted gradients are the result, and no leaf is touched
+        self.collect = collect  # the wanted gradients are the result, and no leaf changes
         self.useful: set[Any] | None = None
-        self.quick = True  # elementwise calls may take the short way
+        self.quick = True  # elementwise calls may use programs
         self.waits: list[tuple[Leaf, Any]] = []  # gradients to be added to leaves' own
-        self.changed: list[
-            tuple[Any, Any, Any]
-        ] = []  # whose gradient is another now, the old one, and its bits if they changed
+        # Values whose gradient was replaced, the old one, and its bits if they changed.
+        self.changed: list[tuple[Any, Any, Any]] = []
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -176,7 +177,7 @@ class Walk:
             self._mark_useful(order, self.wanted)
 
     def reaches(self, edge: Any) -> bool:
-        """Whether a gradient of this record may come in this pass."""
+        """Whether a gradient of this record may arrive in this pass."""
         node = edge.node if type(edge) is Output else edge
         if node not in self.waiting or self.useful is None or node in self.useful:
             return node in self.waiting
@@ -202,7 +203,7 @@ class Walk:
         self.useful = useful
 
     def arrive(self, edge: Any, value: Value, owned: bool) -> None:
-        """Add a gradient to what has come along other edges."""
+        """Add a gradient to those of other edges."""
         key = (edge.node, edge.index) if edge.__class__ is Output else edge
         present = self.sums.get(key)
         if present is None:
@@ -216,7 +217,7 @@ class Walk:
             self.owned.add(key)
 
     def start(self) -> list[Any]:
-        """The nodes that nothing is still to come for."""
+        """The nodes without pending gradients."""
         return [n for n in self.roots if not self.waiting[n]]
 
     def run(self) -> None:
@@ -240,7 +241,7 @@ class Walk:
             edge = node.edges[0]
             alone = len(parts) == 1 and edge.__class__ is Node and waiting[edge] == 1
             if alone and edge not in sums and parts[0] is not None:
-                sums[edge] = parts[0]  # the only gradient that node will get
+                sums[edge] = parts[0]  # the only gradient of that node
                 ready.append(edge)
                 continue
             for edge, part, mine in zip(node.edges, parts, fresh):  # noqa: B905 (they may be empty)
@@ -262,16 +263,16 @@ class Walk:
                     add_into(sums[edge], part)
                 else:
                     self.arrive(edge, part, mine)
-            del made, parts  # a gradient goes as soon as it has been passed on
+            del made, parts  # a gradient is freed as soon as it has been passed on
             part = None
 
     @property
     def recalls(self) -> bool:
-        """Whether programs may run at once: nothing is recorded, checked or special."""
+        """Whether programs may run: nothing is recorded, checked or special."""
         return not (self.create or Mode.on or STATE.get().special)
 
     def _quick(self) -> set[Any] | None:
-        """The nodes of which nothing is asked but to pass gradients on; None where that is all of them."""
+        """The nodes that only pass gradients on; None where that is all of them."""
         if not self.quick or isinstance(self.wanted, Everything):
             return set()
         if self.wanted is None or self.useful is None:
@@ -279,7 +280,7 @@ class Walk:
         return self.useful - {key[0] if type(key) is tuple else key for key in self.wanted}
 
     def _run_node(self, node: Node) -> Parts:
-        """A gradient per operand, and whether it is a buffer of its own."""
+        """A gradient per operand, and whether it is a fresh buffer."""
         grads = self._collect_outputs(node)
         nothing = (None,) * len(node.edges), (False,) * len(node.edges)
         if not self._prepare(node, grads):
@@ -296,7 +297,7 @@ class Walk:
             tell_place(error, node)
             raise
         if node.hooks is not None and node.hooks.after:
-            return run_after(node, parts, grads), nothing[1]  # a hook may have kept what it saw
+            return run_after(node, parts, grads), nothing[1]  # a hook may have kept its argument
         return parts, fresh
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
@@ -305,7 +306,7 @@ class Walk:
         return [self.sums.pop((node, i), None) for i in range(len(node.plan.outs))]
 
     def _prepare(self, node: Node, grads: list[Value | None]) -> bool:
-        """Hooks and wanted results; whether the node's derivative is to run."""
+        """Hooks and wanted results; returns whether the node's derivative has to run."""
         several = len(node.plan.outs) > 1
         useful = self.useful is None or node in self.useful
         wanted = self.wanted
@@ -334,15 +335,13 @@ class Walk:
             return
         present = leaf.grad
         if present is None:
-            owned = leaf in self.owned and not leaf.hooks  # a hook may have kept what it saw
+            owned = leaf in self.owned and not leaf.hooks  # a hook may have kept its argument
             if not (owned and g._spec.contiguous):
                 g = Needed.clone(g)
             if g._memory.recipe is not None:
-                keep(g._memory)  # a gradient that is kept must not keep the whole step's recipes
+                keep(g._memory)  # a kept gradient must not keep the whole step's recipes
             if leaf.grad is None:
-                leaf.grad = (
-                    g  # at once, and so is what takes it back: see Note [Counting and threads]
-                )
+                leaf.grad = g  # in one stretch with its undo entry: see Note [Counting and threads]
                 self.changed.append((leaf, None, None))
             else:
                 self.waits.append((leaf, g))
@@ -356,7 +355,7 @@ class Walk:
                 run_post_hooks(leaf, handle)
 
     def _add_now(self, leaf: Leaf, g: Value) -> None:
-        """Add to a leaf's gradient, which a hook is to see, so that it can be undone."""
+        """Add to a leaf's gradient before its hooks, so that it can be undone."""
         present: Any = leaf.grad
         if not self.in_place or not _writable(present):
             leaf.grad = made = Needed.add(present, g)
@@ -371,17 +370,17 @@ class Walk:
 
     @property
     def has_more(self) -> bool:
-        """Whether something waits for the end of the pass."""
+        """Whether additions wait for the end of the pass."""
         return bool(self.waits)
 
     def commit(self, writes: Sequence[Any] = ()) -> None:
-        """Add what waits to the leaves' gradients, and make writes that are prepared: all or none."""
+        """Make the waiting additions to the leaves' gradients, and prepared writes: all or none."""
         with _ADDING:  # other threads' passes may add to the same
             sums: list[tuple[Value, Value]] = []
             new: list[tuple[Leaf, Value]] = []
             for leaf, g in self.waits:
                 present = leaf.grad
-                if present is None:  # since then somebody set it to None
+                if present is None:  # it was set to None since
                     new.append((leaf, Needed.clone(g)))
                 elif self.in_place and _writable(present):
                     sums.append((present, g))
@@ -394,7 +393,7 @@ class Walk:
             Needed.add_all(sums, writes, [*acts, (self.changed.clear,)])
 
     def take_back(self) -> None:
-        """Give everybody the gradient that was there before this pass."""
+        """Restore all gradients from before this pass."""
         if self.changed:
             with Uninterrupted():
                 for owner, old, bits in reversed(self.changed):
@@ -407,8 +406,8 @@ class Walk:
 Walk.usual = Walk
 
 
-class _WatchedWalk(Walk):
-    """A walk whose every launch knows the node it runs for: their entries, or the next order's errors, name it."""
+class _AnomalyWalk(Walk):
+    """A walk that notes the node of every launch, for anomaly entries and errors."""
 
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
@@ -419,7 +418,7 @@ class _WatchedWalk(Walk):
 
 
 class _Announced(list[Any]):
-    """Nodes that are ready; whoever takes one says so."""
+    """Nodes that are ready; the taker removes one."""
 
     def pop(self, *_: Any) -> Any:
         node = super().pop()
@@ -427,11 +426,11 @@ class _Announced(list[Any]):
         return node
 
 
-_ADDING = locks.lock()  # of additions to leaves' gradients
+_ADDING = locks.lock()  # held during additions to leaves' gradients
 
 
 def tell_place(error: Exception, node: Node) -> None:
-    """Add to an error where the call was made whose derivative failed."""
+    """Add the source line of the call to an error of its derivative."""
     if isinstance(error, AnomalyError):
         blame(error, node.plan, called_at(node.place, ORIGINS.get(node)))
         return
@@ -441,7 +440,7 @@ def tell_place(error: Exception, node: Node) -> None:
 
 
 def _writable(grad: Value) -> bool:
-    """Whether a gradient can be added to where it lies: not where its elements share memory."""
+    """Whether a gradient can be added to in place: its elements must not share memory."""
     spec = grad._spec
     return spec.contiguous or not any(
         st == 0 and n > 1 for n, st in zip(spec.shape, spec.strides, strict=True)
@@ -520,7 +519,7 @@ def _fit(node: Node, parts: Sequence[Value | None], fresh: Sequence[bool]) -> Pa
 
 
 def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> list[bool]:
-    """Which gradients are buffers that nobody else sees: not others', no views, not twice."""
+    """Which gradients are fresh buffers: no inputs, no views, not twice."""
     seen: dict[Storage, int] = {v._memory: 1 for v in others if v is not None}
     for part in parts:
         if part is not None:
