@@ -4,7 +4,7 @@
 #   make test-checked           the catalog and the memory's tests in the checking build (RUSHLIGHT_CHECK=1)
 #   make fuzz [MINUTES=60]      random calls, files and programs in the checking build
 #   make check                  lint, format, types, architecture
-#   make stubs                  the type stubs, from the registry of ops
+#   make stubs                  the index of ops and the type stubs, from the declarations
 #   make bench [ARGS=...]       the speed table against PyTorch
 #   make docs                   the site, into out/site; a broken link is an error
 #   make wheel                  a wheel and an sdist, into dist/
@@ -47,6 +47,7 @@ check: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
 stubs: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.declared
 	$(BIN)/python -m tools.stubs
 
 bench: $(VENV)/peers.stamp

@@ -2,73 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import importlib as _importlib
+import math as _math
+from typing import Any as _Any
 
-from rushlight import (
-    accelerator,
-    amp,
-    array_api,
-    autograd,
-    cpu,
-    cuda,
-    distributions,
-    fft,
-    foreach as _foreach,
-    func,
-    linalg,
-    mapping as _mapping,
-    masked,
-    memory,
-    nn,
-    optim,
-    random,
-    serialization,
-    settings as _settings,
-    signal,
-    sparse,
-    special,
-    storage,
-    tensor as _tensor_module,
-    testing,
-    utils,
-    version,
-)
-from rushlight.amp import GradScaler, autocast
-from rushlight.checks import (
-    assert_async as _assert_async,
-    assert_true as _assert,
-    check as _check,
-    check_index as _check_index,
-    check_is_size as _check_is_size,
-    check_not_implemented as _check_not_implemented,
-    check_tensor_all as _check_tensor_all,
-    check_tensor_all_with as _check_tensor_all_with,
-    check_type as _check_type,
-    check_value as _check_value,
-    check_with as _check_with,
-)
-from rushlight.compat import natives as _natives
-from rushlight.compat.legacy import (
-    BFloat16Tensor,
-    BoolTensor,
-    ByteTensor,
-    CharTensor,
-    DoubleTensor,
-    FloatTensor,
-    HalfTensor,
-    IntTensor,
-    LongTensor,
-    ShortTensor,
-    eig,
-    int_mm as _int_mm,
-    lstsq,
-    matrix_rank,
-    range,
-    set_default_tensor_type,
-    solve,
-    symeig,
-)
-from rushlight.core import dtypes as _dtypes
+from rushlight import tensor as _tensor_module, version as _version
 from rushlight.core.dtypes import (
     DType as dtype,
     bfloat16,
@@ -105,24 +43,9 @@ from rushlight.core.errors import (
     RushlightWarning,
     ShapeError,
 )
-from rushlight.cpu import (
-    get_num_interop_threads,
-    get_num_threads,
-    set_num_interop_threads,
-    set_num_threads,
-)
-from rushlight.determinism import (
-    are_deterministic_algorithms_enabled,
-    get_deterministic_debug_mode,
-    is_deterministic_algorithms_warn_only_enabled,
-    set_deterministic_debug_mode,
-    use_deterministic_algorithms,
-)
-from rushlight.dlpack import take as from_dlpack
-from rushlight.explaining import explain
-from rushlight.func.vmap import vmap
-from rushlight.interop import from_numpy
-from rushlight.io import load, save
+from rushlight.lazy import Names as _Names
+from rushlight.naming import device, get_default_device
+from rushlight.ops import declared as _declared
 from rushlight.ops.create.creation import (
     channels_last,
     channels_last_3d,
@@ -133,69 +56,7 @@ from rushlight.ops.create.creation import (
     sparse_csr,
     strided,
 )
-from rushlight.ops.registry import REGISTRY as _REGISTRY
-from rushlight.ops.surface import (
-    inplace_views as _inplace_views,
-    keywords as _keywords,
-    layouts as _layouts,
-    out as _out,
-    queries as _queries,
-)
-from rushlight.ops.surface.queries import (
-    broadcast_shapes,
-    default_device_name as _default_device_name,
-    finfo,
-    iinfo,
-    is_complex,
-    is_conj,
-    is_floating_point,
-    is_inference,
-    is_neg,
-    is_tensor,
-    numel,
-)
-from rushlight.printing import set_printoptions
-from rushlight.random import (
-    Generator,
-    default_generator,
-    get_rng_state,
-    initial_seed,
-    manual_seed,
-    seed,
-    set_rng_state,
-)
-from rushlight.settings import (
-    asarray,
-    can_cast,
-    detach,
-    detach_copy,
-    foreach_copy_ as _foreach_copy_,
-    from_file,
-    frombuffer,
-    get_autocast_cpu_dtype,
-    get_autocast_dtype,
-    get_autocast_gpu_dtype,
-    get_device,
-    get_float32_matmul_precision,
-    is_autocast_cpu_enabled,
-    is_autocast_enabled,
-    is_nonzero,
-    is_same_size,
-    is_signed,
-    is_storage,
-    promote_types,
-    result_type,
-    set_float32_matmul_precision,
-    typename,
-)
-from rushlight.sparse import (
-    mm as spmm,
-    sparse_compressed_tensor,
-    sparse_coo_tensor,
-    sparse_csr_tensor,
-)
-from rushlight.storage import TypedStorage, UntypedStorage
-from rushlight.tape.anomaly.mode import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from rushlight.ops.surface import public as _public
 from rushlight.tape.record.state import (
     enable_grad,
     inference_mode,
@@ -206,15 +67,14 @@ from rushlight.tape.record.state import (
 )
 
 Tensor = _tensor_module.Tensor
-device = _tensor_module.device
 Size = _tensor_module.Size
 tensor = _tensor_module.tensor
 as_tensor = _tensor_module.as_tensor
 
-pi = math.pi
-inf = math.inf
-nan = math.nan
-e = math.e
+pi = _math.pi
+inf = _math.inf
+nan = _math.nan
+e = _math.e
 newaxis = None
 memory_format = type(contiguous_format)
 layout = type(strided)
@@ -227,50 +87,114 @@ int = int32
 long = int64
 cfloat = complex64
 cdouble = complex128
+__version__ = _version.__version__
+
+# All other names load when first used. See Note [Lazy names].
+_NAMES = _Names(__name__)
+_NAMES.modules(
+    """
+    accelerator amp array_api autograd checks compat cpu cuda determinism distributions dlpack
+    explaining fft foreach func io linalg mapping masked memory nn optim random serialization
+    settings sharing signal sparse special storage testing utils
+    """
+)
+_NAMES.made(_declared.TOP, _public.op_of_package)
+_NAMES.defined(
+    {
+        "rushlight.amp": "GradScaler autocast",
+        "rushlight.checks": (
+            "assert_async=_assert_async assert_true=_assert check=_check check_index=_check_index "
+            "check_is_size=_check_is_size check_not_implemented=_check_not_implemented "
+            "check_tensor_all=_check_tensor_all check_tensor_all_with=_check_tensor_all_with "
+            "check_type=_check_type check_value=_check_value check_with=_check_with"
+        ),
+        "rushlight.compat.legacy": (
+            "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
+            "IntTensor LongTensor ShortTensor eig int_mm=_int_mm lstsq matrix_rank range "
+            "set_default_tensor_type solve symeig"
+        ),
+        "rushlight.cpu": (
+            "get_num_interop_threads get_num_threads set_num_interop_threads set_num_threads"
+        ),
+        "rushlight.determinism": (
+            "are_deterministic_algorithms_enabled get_deterministic_debug_mode "
+            "is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode "
+            "use_deterministic_algorithms"
+        ),
+        "rushlight.dlpack": "take=from_dlpack",
+        "rushlight.explaining": "explain",
+        "rushlight.func.vmap": "vmap",
+        "rushlight.interop": "from_numpy",
+        "rushlight.io": "load save",
+        "rushlight.nn.functional": "celu_ rrelu_ selu_ threshold_",
+        "rushlight.ops.surface.queries": "finfo iinfo is_tensor",
+        "rushlight.printing": "set_printoptions",
+        "rushlight.random": (
+            "Generator default_generator get_rng_state initial_seed manual_seed seed set_rng_state"
+        ),
+        "rushlight.settings": (
+            "foreach_copy_=_foreach_copy_ get_autocast_cpu_dtype get_autocast_dtype "
+            "get_autocast_gpu_dtype get_float32_matmul_precision is_autocast_cpu_enabled "
+            "is_autocast_enabled is_storage set_float32_matmul_precision typename"
+        ),
+        "rushlight.storage": "TypedStorage UntypedStorage",
+        "rushlight.tape.anomaly.mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
+    },
+    _public.with_its_out,
+)
+_NAMES.defined(
+    {
+        "rushlight.compat.natives": (
+            "affine_grid_generator alpha_dropout_ binary_cross_entropy_with_logits conv_tbc "
+            "convolution cosine_embedding_loss dropout_ embedding feature_alpha_dropout_ "
+            "feature_dropout_ grid_sampler gru hinge_embedding_loss instance_norm kl_div lstm "
+            "margin_ranking_loss max_pool1d_with_indices native_dropout norm_except_dim "
+            "poisson_nll_loss rnn_relu rnn_tanh select_copy slice_copy split_copy "
+            "triplet_margin_loss unsafe_split_with_sizes view_as_complex_copy view_as_real_copy"
+        ),
+        "rushlight.ops.surface.queries": "broadcast_shapes is_conj is_inference is_neg",
+        "rushlight.settings": (
+            "asarray can_cast detach detach_copy from_file frombuffer get_device is_nonzero "
+            "is_same_size is_signed promote_types result_type"
+        ),
+        "rushlight.sparse.coo": "sparse_coo_tensor",
+        "rushlight.sparse.csr": "sparse_compressed_tensor sparse_csr_tensor",
+        "rushlight.sparse": "mm=spmm",
+    },
+    _public.of_package,
+)
+_NAMES.defined(
+    {
+        "rushlight.ops.surface.layouts": "clone_of=clone",
+        "rushlight.ops.surface.queries": "is_complex is_floating_point numel",
+    },
+    _public.of_tensors,
+)
+_NAMES.made(
+    [*_declared.TOP_IN_PLACE, "detach_", "fill_", "resize_as_", "zero_"],
+    lambda name: _public.in_place_of_package(Tensor, name),
+)
+_WORDS = ("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float")
+_WORDS += ("Half", "Int", "Long", "Short", "UInt16", "UInt32", "UInt64")
+_NAMES.made(
+    [f"{word}Storage" for word in _WORDS],
+    lambda name: _importlib.import_module("rushlight.storage").KINDS[name],
+)
+__all__ = sorted(
+    name for name in {*globals(), *_NAMES.sources} if name[0] != "_" and name != "annotations"
+)
 
 
-def get_default_device() -> device:
-    """The device on which new tensors are made."""
-    return device(_default_device_name())
+def __getattr__(name: str) -> _Any:
+    if name.startswith("_foreach_") and name not in _NAMES.sources:
+        _NAMES.made(_functions_of_lists(), lambda name: _functions_of_lists()[name])
+    return _NAMES.find(name)
 
 
-globals().update({name: entry.function for name, entry in _REGISTRY.items() if entry.top})
-globals().update(storage.KINDS)
-globals().update({each.__name__: each for each in _natives.PUBLIC})
-clone = _layouts.clone_of
-for _module in (linalg, masked, nn.init, signal.windows):
-    _out.check_kinds(vars(_module))
-_out.check_kinds(vars(special), ["softmax", "log_softmax"])
-_out.check_kinds(vars(nn.functional), nn.functional.CHECKED)
-_out.check_kinds(vars(sparse), sparse.FUNCTIONS)
-_out.check_kinds(globals(), [each.__name__ for each in _natives.PUBLIC])
-_out.check_kinds(
-    globals(), ["spmm", *(name for name in sparse.FUNCTIONS if name.startswith("sparse_"))]
-)
-_out.check_kinds(globals(), [each.__name__ for each in (*_queries.QUESTIONS, *_settings.QUESTIONS)])
-_out.accept(globals(), lambda entry: entry.out_top)
-_out.check_tensors(globals(), [name for name, entry in _REGISTRY.items() if entry.top])
-_out.check_tensors(globals(), ["is_complex", "is_floating_point", "numel"])
-_out.accept(vars(linalg))
-_out.accept(vars(fft))
-_out.accept(vars(special), lambda entry: entry.special != "")
-_out.accept(
-    vars(nn.functional),
-    lambda entry: not entry.top and not entry.special and not entry.name.startswith("fft_"),
-)
-_out.check_tensors(
-    vars(nn.functional), [name for name, entry in _REGISTRY.items() if not entry.top]
-)
-_in_place = [f"{name}_" for name, entry in _REGISTRY.items() if entry.inplace_top]
-_in_place += [method.__name__ for method in _inplace_views.TOP]
-globals().update({name: _keywords.of_input(Tensor, name) for name in _in_place})
-_out.check_kinds(globals(), _in_place)
-del _in_place
-globals().update(
-    {f"{name}_": vars(nn.functional)[f"{name}_"] for name in ("celu", "rrelu", "selu", "threshold")}
-)
-globals().update(_foreach.functions())
-_out.settle_names(globals())
-for _module in (nn.functional, linalg, fft, special, sparse):
-    _out.settle_names(vars(_module))
-__version__ = version.__version__
+def __dir__() -> list[str]:
+    return sorted({*_NAMES.listed(), *_functions_of_lists()})
+
+
+def _functions_of_lists() -> dict[str, _Any]:
+    found: dict[str, _Any] = _importlib.import_module("rushlight.foreach").FUNCTIONS
+    return found

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight.ops.registry import REGISTRY as _REGISTRY
+from rushlight.lazy import Names as _Names
+from rushlight.ops.declared import MODULES as _MODULES
+from rushlight.ops.surface.public import op_of_namespace as _op
 
-_NAMED = {
-    name.removeprefix("fft_"): entry.function
-    for name, entry in _REGISTRY.items()
-    if name.startswith("fft_")
-}
-__all__ = sorted(_NAMED)
-globals().update(_NAMED)
+_NAMES = _Names(__name__)
+_NAMES.made(
+    [op.removeprefix("fft_") for op in _MODULES if op.startswith("fft_")],
+    lambda name: _op(__name__, name, f"fft_{name}"),
+)
+__all__ = sorted(_NAMES.sources)
 
 
-def __getattr__(
-    name: str,
-) -> Any:  # for type checkers, which cannot resolve names from the registry
-    raise AttributeError(f"rushlight.fft has no {name!r}")
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
+
+
+def __dir__() -> list[str]:
+    return _NAMES.listed()

@@ -146,11 +146,13 @@ def _addc(op: str, in_place: bool) -> Callable[..., Any]:
     return _named(name, function)
 
 
-def functions() -> dict[str, Callable[..., Any]]:
-    """All functions, by name."""
+def _functions() -> dict[str, Callable[..., Any]]:
     plain = (*_UNARY, *_BINARY)
     found = [*(_of_each(op) for op in plain), *(_in_each(op) for op in (*plain, "pow", "zero"))]
     found += [_extremes(op, in_place) for op in _NUMBERS for in_place in (False, True)]
     found += [_addc(op, in_place) for op in ("addcmul", "addcdiv") for in_place in (False, True)]
     found += [_named(f"_foreach{f.__name__}", f) for f in (_pow, _norm, _max, _clone)]
     return {function.__name__: function for function in found}
+
+
+FUNCTIONS = _functions()  # by name

@@ -7,119 +7,57 @@ Never: reaches below ops/.
 
 from __future__ import annotations
 
-from rushlight.core.errors import LinAlgError, RushlightError, ShapeError
+from typing import Any
+
+from rushlight.core.errors import LinAlgError as LinAlgError, RushlightError, ShapeError
+from rushlight.lazy import Names as _Names
+from rushlight.ops.arguments import checked as _checked
 from rushlight.ops.create import like
-from rushlight.ops.linalg import decompositions, matrix_functions, solve as solving
-from rushlight.ops.linalg.decompositions import cholesky_ex, householder_product, svdvals
-from rushlight.ops.linalg.eigenvalues import eig, eigh, eigvals, eigvalsh
-from rushlight.ops.linalg.matmul import matmul
-from rushlight.ops.linalg.matrix_functions import (
-    cond,
-    ldl_factor,
-    ldl_factor_ex,
-    ldl_solve,
-    lstsq,
-    matrix_exp,
-    matrix_norm,
-    matrix_power,
-    matrix_rank,
-    pinv,
-    tensorinv,
-    tensorsolve,
-)
-from rushlight.ops.linalg.products import multi_dot
-from rushlight.ops.linalg.solve import (
-    det,
-    inv,
-    inv_ex,
-    lu_factor,
-    lu_factor_ex,
-    slogdet,
-    solve,
-    solve_ex,
-    solve_triangular,
-)
+from rushlight.ops.declared import MODULES as _MODULES
+from rushlight.ops.linalg import products as _products
+from rushlight.ops.reduce import statistics as _statistics
 from rushlight.ops.registry import REGISTRY as _REGISTRY, stores as _stores
-from rushlight.ops.surface.shortcuts import vecdot as _vecdot, vector_norm
+from rushlight.ops.surface.public import (
+    checked_kinds as _checked_kinds,
+    op_of_namespace as _op,
+    storing as _storing,
+)
+from rushlight.tape.program.memo import memo as _memo
 from rushlight.tensor import Tensor
 
-__all__ = [
-    "LinAlgError",
-    "cholesky",
-    "cholesky_ex",
-    "cond",
-    "cross",
-    "det",
-    "diagonal",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "householder_product",
-    "inv",
-    "inv_ex",
-    "ldl_factor",
-    "ldl_factor_ex",
-    "ldl_solve",
-    "lstsq",
-    "lu",
-    "lu_factor",
-    "lu_factor_ex",
-    "lu_solve",
-    "matmul",
-    "matrix_exp",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "multi_dot",
-    "norm",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_ex",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensorinv",
-    "tensorsolve",
-    "vander",
-    "vecdot",
-    "vector_norm",
-]
-
-# Functions of which the package has an older one under the same name with another signature.
-cholesky = decompositions.linalg_cholesky
-lu = solving.linalg_lu
-lu_solve = solving.linalg_lu_solve
-norm = matrix_functions.linalg_norm
-qr = decompositions.linalg_qr
-svd = decompositions.linalg_svd
-
-# Those that are remembered are called by their memo.
-_SHORT = (
-    "cholesky",
-    "eigh",
-    "inv",
-    "lu_factor",
-    "matrix_norm",
-    "norm",
-    "pinv",
-    "qr",
-    "solve",
-    "solve_triangular",
-)
-globals().update({name: _REGISTRY[f"linalg_{name}"].function for name in (*_SHORT, "svdvals")})
-globals().update({name: _REGISTRY[name].function for name in ("det", "matrix_power", "slogdet")})
-_cross = _REGISTRY["cross"].function
+# An op whose name here another function of the package has begins with `linalg_`.
+_SAME = ("det", "matmul", "matrix_exp", "matrix_power", "slogdet")
+_OPS = {op.removeprefix("linalg_"): op for op in _MODULES if op.startswith("linalg_")}
+_OPS |= {name: name for name in _SAME}
+_NAMES = _Names(__name__)
+_NAMES.made(_OPS, lambda name: _op(__name__, name, _OPS[name]))
+_OWN = ("LinAlgError", "cross", "diagonal", "multi_dot", "vander", "vecdot", "vector_norm")
+__all__ = sorted([*_OPS, *_OWN])
 
 
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
+
+
+def __dir__() -> list[str]:
+    return _NAMES.listed()
+
+
+vector_norm = _storing(_memo(_checked("linalg.vector_norm", _statistics.vector_norm)))
+multi_dot = _storing(_products.multi_dot)
+_vecdot = _memo(_checked("linalg.vecdot", _products.vecdot))
+
+
+@_storing
+@_checked_kinds
 @_stores("exact")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Sum of products along a dimension, the others broadcast."""
     return _vecdot(x, y, dim)
 
 
+@_storing
+@_checked_kinds
 @_stores("exact")
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """Cross product of 3-vectors along a dimension."""
@@ -128,14 +66,16 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
             f"linalg.cross: both must have size 3 along {dim}, got {input._spec!r} and "
             f"{other._spec!r}"
         )
-    return _cross(input, other, dim)
+    return _REGISTRY["cross"].function(input, other, dim)
 
 
+@_checked_kinds
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonal of two dimensions, along a new last dimension; a view."""
     return A.diagonal(offset, dim1, dim2)
 
 
+@_checked_kinds
 def vander(x: Tensor, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last dimension."""
     x = x if x.shape else x.reshape(1)

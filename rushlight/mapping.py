@@ -12,7 +12,7 @@ from rushlight import interop
 from rushlight.core.errors import RushlightError
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.value import Value
-from rushlight.tensor import Tensor, tensor
+from rushlight.tensor import tensor
 
 
 def _mapped(name: str, target: Any, others: tuple[Any, ...], function: Callable[..., Any]) -> Any:
@@ -56,7 +56,3 @@ def map_(self: Any, other: Any, callable: Callable[[Any, Any], Any]) -> Any:
 def map2_(self: Any, x: Any, y: Any, callable: Callable[[Any, Any, Any], Any]) -> Any:
     """Replace each element by function(element, element of x, element of y)."""
     return _mapped("map2_", self, (x, y), callable)
-
-
-for _method in (apply_, map_, map2_):
-    setattr(Tensor, _method.__name__, _method)

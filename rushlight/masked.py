@@ -19,6 +19,7 @@ from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce.statistics import vector_norm
 from rushlight.ops.surface import queries
+from rushlight.ops.surface.public import checked_kinds
 from rushlight.ops.view.views import expand
 from rushlight.tensor import Tensor
 
@@ -94,6 +95,7 @@ def _summed_type(input: Tensor, dtype: DType | None) -> DType:
     return dtype or (input.dtype if input.dtype.kind in "fc" else int64)
 
 
+@checked_kinds
 def sum(
     input: Tensor,
     dim: Dims = None,
@@ -107,6 +109,7 @@ def sum(
     return _filled("sum", input, mask, 0).sum(dims, bool(keepdim), dtype=_summed_type(input, dtype))
 
 
+@checked_kinds
 def prod(
     input: Tensor,
     dim: Dims = None,
@@ -125,16 +128,19 @@ def prod(
     return result
 
 
+@checked_kinds
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """Running sums; a masked-out element adds nothing."""
     return _filled("cumsum", input, mask, 0).cumsum(dim, dtype=dtype or input.dtype)
 
 
+@checked_kinds
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """Running products; a masked-out element is skipped."""
     return _filled("cumprod", input, mask, 1).cumprod(dim, dtype=dtype or input.dtype)
 
 
+@checked_kinds
 def amax(
     input: Tensor,
     dim: Dims = None,
@@ -148,6 +154,7 @@ def amax(
     return seen.amax(_dims("amax", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
 
 
+@checked_kinds
 def amin(
     input: Tensor,
     dim: Dims = None,
@@ -161,6 +168,7 @@ def amin(
     return seen.amin(_dims("amin", dim, input.ndim), bool(keepdim)).to(dtype or input.dtype)
 
 
+@checked_kinds
 def argmax(
     input: Tensor,
     dim: int | None = None,
@@ -174,6 +182,7 @@ def argmax(
     return seen.argmax(dim, bool(keepdim)).to(dtype or input.dtype)
 
 
+@checked_kinds
 def argmin(
     input: Tensor,
     dim: int | None = None,
@@ -195,6 +204,7 @@ def _counted(op: str, input: Tensor, dim: Dims, keepdim: bool, mask: Mask) -> Te
     )
 
 
+@checked_kinds
 def mean(
     input: Tensor,
     dim: Dims = None,
@@ -213,6 +223,7 @@ def mean(
     return total / _counted("mean", input, dim, bool(keepdim), mask)
 
 
+@checked_kinds
 def median(
     input: Tensor,
     dim: int = -1,
@@ -232,6 +243,7 @@ def median(
     return found.to(dtype or input.dtype)
 
 
+@checked_kinds
 def logsumexp(
     input: Tensor,
     dim: Dims = None,
@@ -245,6 +257,7 @@ def logsumexp(
     return seen.logsumexp(_dims("logsumexp", dim, input.ndim), keepdim).to(dtype or input.dtype)
 
 
+@checked_kinds
 def logaddexp(
     input: Tensor,
     other: Tensor,
@@ -259,6 +272,7 @@ def logaddexp(
     return x.logaddexp(y).to(dtype or input.dtype)
 
 
+@checked_kinds
 def norm(
     input: Tensor,
     ord: float | None = 2.0,
@@ -276,6 +290,7 @@ def norm(
     return length
 
 
+@checked_kinds
 def var(
     input: Tensor,
     dim: Dims = None,
@@ -301,6 +316,7 @@ def var(
     return (total / number).to(wanted)
 
 
+@checked_kinds
 def std(
     input: Tensor,
     dim: Dims = None,
@@ -317,6 +333,7 @@ def std(
     ).sqrt()
 
 
+@checked_kinds
 def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """exp(x) / sum(exp(x)) over the selected elements; 0 elsewhere."""
     return functional.softmax(
@@ -324,6 +341,7 @@ def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask =
     )
 
 
+@checked_kinds
 def log_softmax(
     input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None
 ) -> Tensor:
@@ -333,6 +351,7 @@ def log_softmax(
     )
 
 
+@checked_kinds
 def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask = None) -> Tensor:
     """softmax(-x) over the selected elements; 0 elsewhere."""
     return functional.softmax(
@@ -340,6 +359,7 @@ def softmin(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Mask =
     )
 
 
+@checked_kinds
 def normalize(
     input: Tensor,
     ord: float,

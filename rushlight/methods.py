@@ -1,162 +1,61 @@
 """Gives Tensor its methods: ops by name, their in-place forms, operators, and small queries.
 
-An op's declaration in `ops/` states its forms.
+An op's declaration in `ops/` states its forms. A method is made when it is first used. See
+Note [Lazy names].
 """
 
 from __future__ import annotations
 
-import inspect
+import importlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core import locks
 from rushlight.core.dtypes import bool_
-from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
+from rushlight.ops import declared
 from rushlight.ops.arguments import checked
-from rushlight.ops.create import like
-from rushlight.ops.family.map import Elementwise
-from rushlight.ops.index import scatter_onto
-from rushlight.ops.pointwise import arithmetic as e, division
-from rushlight.ops.pointwise.scaled import scaled
-from rushlight.ops.random import distributions
-from rushlight.ops.registry import REGISTRY, Entry
-from rushlight.ops.surface import inplace, inplace_views, layouts, operators, questions
+from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface import operators, questions
 from rushlight.ops.surface.keywords import with_second_names
-from rushlight.ops.surface.older import rearranged
-from rushlight.tape.record.needed import edge_of
-from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 Method = Callable[..., Any]
 
-
-def _elementwise(name: str, op: Elementwise) -> Method:
-    keyword = "exponent" if name == "pow" else "other"
-    arity = op.body.__code__.co_argcount
-
-    def method(self: Value, *others: Any, **named: Any) -> Any:
-        if named:
-            others = (*others, _only(named, keyword, name))
-        try:
-            return inplace.apply_inplace(op, self, *others)
-        except TypeError:
-            if len(others) != arity - 1:
-                raise TypeError(
-                    f"{name}_() takes {arity - 1} operands beside the tensor, got {len(others)}"
-                ) from None
-            raise
-
-    return method
+# Methods of dense tensors that other rooms define, by module; `typed_storage=storage` is another name.
+ELSEWHERE = {
+    "rushlight.array_api.array": "Array.__array_namespace__=__array_namespace__",
+    "rushlight.mapping": "apply_ map2_ map_",
+    "rushlight.ops.surface.brackets": "get_item=__getitem__ set_item=__setitem__",
+    "rushlight.sharing": "is_shared share_memory_",
+    "rushlight.sparse.methods": (
+        "_indices _nnz _values coalesce col_indices crow_indices dense_dim indices is_coalesced "
+        "sparse_dim sparse_mask to_dense to_sparse to_sparse_coo to_sparse_csr values"
+    ),
+    "rushlight.storage": (
+        "new storage_type typed_storage=_typed_storage typed_storage=storage untyped_storage"
+    ),
+}
+_SETTING = locks.reentrant_lock()
 
 
-def _only(named: dict[str, Any], keyword: str, name: str) -> Any:
-    if set(named) != {keyword}:
-        raise TypeError(f"{name}_() takes the keyword {keyword!r}, got {sorted(named)}")
-    return named[keyword]
+class Unmade:
+    """A method in the class until its first use, which puts the made one in its place."""
 
+    __slots__ = ("kind", "make", "name")
 
-def _stored(name: str, function: Callable[..., Any]) -> Method:
-    """The in-place form of a composite op: its result replaces the tensor's content."""
+    def __init__(self, kind: type, name: str, make: Callable[[], Any]) -> None:
+        self.kind = kind
+        self.name = name
+        self.make = make
 
-    def method(self: Value, *others: Any, **named: Any) -> Any:
-        inplace.check_writable(self, f"{name}_")
-        # Saved old bits must outlive the write.
-        kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
-        result = function(kept, *others, **named)
-        if result._spec.shape != self._spec.shape:
-            raise ShapeError(
-                f"{name}_: a result {result._spec!r} does not fit into {self._spec!r} in place"
-            )
-        if not inplace.holds(self._spec.dtype, result._spec.dtype):
-            raise DTypeError(
-                f"{name}_: a {result._spec.dtype.name} result cannot be stored in {self._spec!r}"
-            )
-        if name == "float_power" and result._spec.dtype is not self._spec.dtype:
-            raise RushlightError(
-                f"{name}_: its result is {result._spec.dtype.name}, got {self._spec!r}; cast it "
-                "first"
-            )
-        return inplace.copy_(self, result)
-
-    return method
-
-
-def _scattering(name: str, function: Callable[..., Any]) -> Method:
-    """The in-place form of an op that writes at indices. See Note [Scattering in place]."""
-    usual = _stored(name, function)
-    # Under its memo, whose programs know nothing of the target.
-    plain = getattr(function, "__wrapped__", function)
-
-    def method(self: Value, *others: Any, **named: Any) -> Any:
-        try:
-            worth = scatter_onto.is_worth(self, (*others, *named.values()))
-        except SparseOperandError:
-            worth = False
-        if not worth:
-            return usual(self, *others, **named)
-        inplace.check_writable(self, f"{name}_")
-        made = scatter_onto.write(self, lambda: plain(self, *others, **named))
-        return self if made is None else inplace.copy_(self, made)
-
-    return method
-
-
-def _scaled(op: Elementwise) -> Method:
-    def method(self: Value, other: Any, *older: Any, alpha: Any = 1) -> Any:
-        if older:
-            (_, other), factors = rearranged(f"{op.name}_", (self, other, *older), 2, ("alpha",))
-            return method(self, other, **factors)
-        try:
-            added = (
-                other
-                if alpha.__class__ is int and alpha == 1
-                else scaled(op.name, self, other, alpha)
-            )
-            return inplace.apply_inplace(op, self, added)
-        except SparseOperandError as error:  # See Note [Sparse operands]
-            return error.obj.instead(f"{op.name}_", (self, other), {"alpha": alpha})
-
-    return method
-
-
-def _divided(div: Callable[..., Any]) -> Method:
-    """The in-place form of a division that takes `rounding_mode`."""
-    rounded = _stored("div", div)
-
-    def method(self: Value, other: Any, *, rounding_mode: str | None = None) -> Any:
-        if rounding_mode is None:
-            return inplace.apply_inplace(e.div.op, self, other)  # type: ignore[attr-defined]
-        return rounded(self, other, rounding_mode=rounding_mode)
-
-    return method
-
-
-def _dividing(name: str, op: Elementwise) -> Method:
-    pure = _elementwise(name, op)
-
-    def method(self: Value, other: Any) -> Any:
-        division.check_divisor(f"{name}_", self, other)
-        return pure(self, other)
-
-    return method
-
-
-def _in_place_form(entry: Entry) -> Method:
-    name, function = entry.name, entry.function
-    op = getattr(function, "op", None)
-    match entry.inplace:
-        case "view":
-            return inplace_views.in_place_view(name)
-        case "scatter":
-            return _scattering(name, function)
-        case "scaled":
-            return _scaled(getattr(e, inspect.unwrap(function).__name__).op)
-        case "quotient":
-            return _divided(function)
-        case "divisor":
-            return _dividing(name, op)  # type: ignore[arg-type]
-    if isinstance(op, Elementwise) and not op.conditions:
-        return _elementwise(name, op)
-    return _stored(name, function)
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        made = self.make()
+        with _SETTING:  # the first of several threads decides
+            if vars(self.kind)[self.name] is self:
+                setattr(self.kind, self.name, made)
+        return vars(self.kind)[self.name].__get__(instance, owner)
 
 
 def _of_ints(method: Method) -> Method:
@@ -170,47 +69,86 @@ def _of_ints(method: Method) -> Method:
 
 def install(tensor: type[Value]) -> None:
     """Set every method that is not written in the class itself."""
-    made: dict[str, Method] = {
-        name: with_second_names(entry.function) for name, entry in REGISTRY.items() if entry.method
-    }
-    made |= {f"{name}_": _in_place_form(entry) for name, entry in REGISTRY.items() if entry.inplace}
-    made |= {
-        method.__name__: _of_ints(method)
-        for method in (*distributions.FILLS, *inplace_views.METHODS)
-    }
-    for name, method in made.items():
-        if name not in tensor.__dict__:
-            setattr(tensor, name, method)
-    named: tuple[Method, ...] = (*like.METHODS, *layouts.METHODS, *questions.METHODS)
-    for method in named:
-        setattr(tensor, method.__name__, _of_ints(method))
+    found: dict[str, Callable[[], Any]] = {}
+    found |= {name: _op(name) for name in declared.METHODS}
+    found |= {name: _in_place(name.removesuffix("_")) for name in declared.IN_PLACE}
+    found |= {name: _other(file, name) for name, file in declared.OTHER_METHODS.items()}
+    for module, words in ELSEWHERE.items():
+        for word in words.split():
+            attribute, _, name = word.partition("=")
+            found[name or attribute] = _defined(module, attribute)
+    for symbol, name in declared.OPERATORS.items():
+        found |= _operators(symbol, name)
+    found |= {"__matmul__": _product, "__rmatmul__": _reflected_product}
+    found["__rdiv__"] = found["__rtruediv__"]  # by its older name
+    for name, make in found.items():
+        if name not in vars(tensor):
+            setattr(tensor, name, Unmade(tensor, name, make))
     for name, question in questions.PROPERTIES.items():
         setattr(tensor, name, property(question))
-    _install_operators(tensor)
 
 
-def _install_operators(tensor: type[Value]) -> None:
-    for name, entry in REGISTRY.items():
-        if not entry.operator:
-            continue
-        public = entry.function
-        kernel: Any = getattr(e, name, public)  # without the public function's further checks
-        if kernel.op.result is bool_:  # a comparison, which Python itself reflects
-            setattr(tensor, f"__{entry.operator}__", operators.binary(kernel))
-            continue
-        divides = entry.inplace == "divisor"
-        checked = name in ("sub", "pow") or divides
-        setattr(
-            tensor,
-            f"__{entry.operator}__",
-            operators.leaving(public) if checked else operators.binary(kernel),
-        )
-        setattr(
-            tensor, f"__r{entry.operator}__", operators.reflected(public if checked else kernel)
-        )
-        setattr(tensor, f"__i{entry.operator}__", operators.in_place(name, kernel.op, divides))
-    matmul: Any = REGISTRY["matmul"].function
-    kind: Any = tensor
-    kind.__matmul__ = operators.product(matmul)
-    kind.__rmatmul__ = operators.reflected(matmul)
-    kind.__rdiv__ = kind.__rtruediv__  # under its older name
+def _op(name: str) -> Callable[[], Any]:
+    return lambda: with_second_names(REGISTRY[name].function)
+
+
+def _in_place(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        forms = importlib.import_module("rushlight.ops.surface.inplace_forms")
+        return forms.in_place_form(REGISTRY[name])
+
+    return make
+
+
+def _other(file: str, name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        methods = importlib.import_module(f"rushlight.ops.{file}").METHODS
+        return _of_ints(next(method for method in methods if method.__name__ == name))
+
+    return make
+
+
+def _defined(module: str, attribute: str) -> Callable[[], Any]:
+    return lambda: operator.attrgetter(attribute)(importlib.import_module(module))
+
+
+def _operators(symbol: str, name: str) -> dict[str, Callable[[], Any]]:
+    """`x <symbol> y`, its reflected and its in-place form."""
+
+    own = getattr(e, name, None)  # without what a public function checks besides
+
+    def kernel() -> Any:
+        return own or REGISTRY[name].function
+
+    def divides() -> bool:
+        return REGISTRY[name].inplace == "divisor"
+
+    def is_checked() -> bool:
+        return name in ("sub", "pow") or divides()
+
+    def plain() -> Any:
+        if is_checked():
+            return operators.leaving(REGISTRY[name].function)
+        return operators.binary(kernel())
+
+    def reflected() -> Any:
+        return operators.reflected(REGISTRY[name].function if is_checked() else kernel())
+
+    def in_place() -> Any:
+        return operators.in_place(name, kernel().op, divides())
+
+    if own is not None and own.op.result is bool_:  # a comparison, which Python itself reflects
+        return {f"__{symbol}__": lambda: operators.binary(own)}
+    return {
+        f"__{symbol}__": plain,
+        f"__r{symbol}__": reflected,
+        f"__i{symbol}__": in_place,
+    }
+
+
+def _product() -> Any:
+    return operators.product(REGISTRY["matmul"].function)
+
+
+def _reflected_product() -> Any:
+    return operators.reflected(REGISTRY["matmul"].function)

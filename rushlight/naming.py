@@ -74,3 +74,8 @@ class device:
 
     def __reduce__(self) -> Any:
         return device, (self.type, self.index)
+
+
+def get_default_device() -> device:
+    """The device on which new tensors are made."""
+    return device(creation.default_pool().device.name)

@@ -258,7 +258,3 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 # Questions about tensors and types, and copies of data, which are no ops.
-QUESTIONS = (
-    *(asarray, can_cast, detach, detach_copy, frombuffer, from_file, get_device, is_nonzero),
-    *(is_same_size, is_signed, promote_types, result_type),
-)

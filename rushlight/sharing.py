@@ -206,6 +206,3 @@ def share_memory_(self: Any) -> Any:
 def is_shared(self: Any) -> bool:
     """Whether other processes can map the memory."""
     return kind_of(self.device.type).shared or block_of(self._memory) is not None
-
-
-METHODS = (share_memory_, is_shared)

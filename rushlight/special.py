@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from rushlight.ops.nn import softmax as _normalise
-from rushlight.ops.registry import REGISTRY as _REGISTRY
+from typing import Any
 
-_NAMED = {name: entry.function for entry in _REGISTRY.values() for name in entry.special.split()}
-globals().update(_NAMED)
-softmax, log_softmax = _normalise.softmax, _normalise.log_softmax
-__all__ = sorted([*_NAMED, "log_softmax", "softmax"])
+from rushlight.lazy import Names as _Names
+from rushlight.ops.declared import SPECIAL as _SPECIAL
+from rushlight.ops.surface.public import checked_kinds as _checked_kinds, op_of_namespace as _op
+
+_NAMES = _Names(__name__)
+_NAMES.made(_SPECIAL, lambda name: _op(__name__, name, _SPECIAL[name]))
+_NAMES.defined(
+    {"rushlight.ops.nn.softmax": "log_softmax softmax"}, lambda _, found: _checked_kinds(found)
+)
+__all__ = sorted(_NAMES.sources)
 
 
-def __getattr__(
-    name: str,
-) -> object:  # for type checkers, which cannot resolve names from the registry
-    raise AttributeError(f"rushlight.special has no {name!r}")
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
+
+
+def __dir__() -> list[str]:
+    return _NAMES.listed()

@@ -25,7 +25,7 @@ from rushlight.tape.memory.windows import check_closed, has_window
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import mark_written
-from rushlight.tensor import Tensor, device as Device, tensor
+from rushlight.tensor import device as Device, tensor
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -497,15 +497,3 @@ def new(self: Any, *args: Any, device: Any = None) -> Any:
     if len(args) == 1 and not isinstance(args[0], (int, Size)):
         return tensor(args[0], dtype=self.dtype, device=where)
     return creation.empty(*(args or (0,)), dtype=self.dtype, device=where)
-
-
-def install() -> None:
-    made: dict[str, Any] = {"storage": typed_storage, "_typed_storage": typed_storage}
-    made |= {
-        method.__name__: method for method in (untyped_storage, storage_type, new, *sharing.METHODS)
-    }
-    for name, method in made.items():
-        setattr(Tensor, name, method)
-
-
-install()

@@ -18,14 +18,14 @@ from rushlight.core.shapes import Size
 from rushlight.devices.shared.registry import pool_of
 from rushlight.naming import device
 from rushlight.ops.create import creation
-from rushlight.ops.pointwise import arithmetic as e, scaled
+from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import inplace, inplace_views, layouts, shortcuts, wiring
+from rushlight.ops.surface import inplace, layouts, wiring
 from rushlight.ops.view import complex_parts
 from rushlight.tape.program.known import PLAIN
 from rushlight.tape.record import call
 from rushlight.tape.record.hook_tables import Handle, add_to
-from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.needed import Needed, edge_of, provide_later
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.walk.hooks import Kept, check_same, hook_value
@@ -48,6 +48,8 @@ class Tensor(Value):
         def __getattr__(self, name: str) -> Any: ...
 
         # Set by `methods.install`; declared here as far as the package uses them.
+        __getitem__: Any
+        __setitem__: Any
         __add__: Any
         __sub__: Any
         __mul__: Any
@@ -221,7 +223,7 @@ class Tensor(Value):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        inplace_views.replace_data(self, value)
+        Needed.replace_data(self, value)
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
         """Call `hook` with the summed gradient of this value.
@@ -507,18 +509,12 @@ class Tensor(Value):
         return tensor(data, **{"dtype": self.dtype, "device": self.device, **named})
 
     def where(self, condition: Tensor, other: Any) -> Any:
-        return scaled.where(condition, self, other)
+        return REGISTRY["where"].function(condition, self, other)
 
     # ---- indexing ----
 
-    def __getitem__(self, key: Any) -> Tensor:
-        return shortcuts.get_item(self, key)  # type: ignore[return-value]
-
     def __delitem__(self, key: Any) -> None:
         raise TypeError("a tensor's elements cannot be deleted; index what is to be kept")
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        shortcuts.set_item(self, key, value)
 
     # ---- in place ----
 
@@ -546,6 +542,7 @@ dtypes_float, dtypes_int, dtypes_bool = float, int, bool
 methods.install(Tensor)
 call.set_handle(Tensor)
 PLAIN.append(device)
+provide_later(sparse_gradients="rushlight.sparse.gradients:look_for_sparse")
 
 
 def tensor(

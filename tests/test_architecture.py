@@ -32,6 +32,7 @@ ROOMS = (
         "printing",
         "storage",
         "sharing",
+        "lazy",
         "mapping",
         "naming",
     ),

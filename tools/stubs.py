@@ -335,13 +335,15 @@ def shown_member(module: str, name: str, member: Any) -> list[str]:
 
 def of_input(name: str) -> str:
     """The in-place form of an op as a function of the package."""
-    (method,) = method_lines(name, vars(Tensor)[name])
+    (method,) = method_lines(name, getattr(Tensor, name))
     return method.replace("(self", "(input: Tensor", 1).replace("-> Self", "-> Tensor")
 
 
 def methods() -> Iterator[str]:
     """The lines of the class Tensor, indented."""
-    for name, member in sorted(vars(Tensor).items()):
+    for name in sorted(vars(Tensor)):
+        getattr(Tensor, name)  # makes the method. See Note [Lazy names]
+        member = vars(Tensor)[name]
         for line in method_lines(name, member):
             yield "    " + line.replace("\n", "\n    ")
 

@@ -162,6 +162,7 @@ def _tensor() -> str:
     parts += ["## Ops as methods", "The tensor is the first argument.", " · ".join(links)]
     parts.append("## Other methods and attributes")
     for name in sorted(dir(Tensor)):
+        getattr(Tensor, name, None)  # makes the method. See Note [Lazy names]
         member = inspect.getattr_static(Tensor, name)
         if name.startswith("_") or name in REGISTRY or name.removesuffix("_") in REGISTRY:
             continue

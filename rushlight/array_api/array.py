@@ -190,7 +190,6 @@ _NAMESPACE: list[Any] = []  # set once, when the package is imported
 def provide_namespace(module: Any) -> None:
     """Set the module that arrays, and tensors, return from `__array_namespace__`."""
     _NAMESPACE[:] = [module]
-    Tensor.__array_namespace__ = Array.__array_namespace__  # type: ignore[attr-defined]
 
 
 def namespace(api_version: str | None = None) -> Any:

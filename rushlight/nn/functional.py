@@ -6,25 +6,35 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import DType
+from rushlight.lazy import Names
+from rushlight.ops.declared import MODULES
 from rushlight.ops.nn import activations, convolution
 from rushlight.ops.nn.softmax import implied_dim
 from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.random import random
 from rushlight.ops.registry import REGISTRY, stores as _stores
 from rushlight.ops.surface import inplace as writing
+from rushlight.ops.surface.public import checked_kinds, op_of_namespace, storing
 from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
 
-globals().update(
-    {
-        name: entry.function
-        for name, entry in REGISTRY.items()
-        if not name.startswith(("to_", "linalg_"))
-    }
+_FILES = ("to_", "linalg_")  # ops that are public elsewhere only
+_NAMES = Names(__name__)
+_NAMES.made(
+    [name for name in MODULES if not name.startswith(_FILES)],
+    lambda name: op_of_namespace(__name__, name, name),
 )
 
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
+
+
+def __dir__() -> list[str]:
+    return _NAMES.listed()
+
+
 _softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].function
-_im2col, _channel_shuffle = REGISTRY["im2col"].function, REGISTRY["channel_shuffle"].function
 
 # Functions whose PyTorch signature has more than the op's.
 
@@ -44,6 +54,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
     return _written(e.silu, input) if inplace else e.silu(input)
 
 
+@storing
 @_stores("cast")
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where positive, else negative_slope * x."""
@@ -90,41 +101,49 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 # ---- older names: an underscore or a suffix in place of an argument ----
 
 
+@checked_kinds
 def relu_(input: Tensor) -> Tensor:
     """relu, into its input."""
     return relu(input, inplace=True)
 
 
+@checked_kinds
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """leaky_relu, into its input."""
     return leaky_relu(input, negative_slope, inplace=True)
 
 
+@checked_kinds
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """elu, into its input."""
     return activations.elu(input, alpha, inplace=True)
 
 
+@checked_kinds
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     """celu, into its input."""
     return activations.celu(input, alpha, inplace=True)
 
 
+@checked_kinds
 def selu_(input: Tensor) -> Tensor:
     """selu, into its input."""
     return activations.selu(input, inplace=True)
 
 
+@checked_kinds
 def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """hardtanh, into its input."""
     return activations.hardtanh(input, min_val, max_val, inplace=True)
 
 
+@checked_kinds
 def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     """threshold, into its input."""
     return activations.threshold(input, threshold, value, inplace=True)
 
 
+@checked_kinds
 def rrelu_(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:
@@ -133,37 +152,40 @@ def rrelu_(
 
 
 def _with_indices(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    pool = REGISTRY[name].function
+    plain = name.removesuffix("_with_indices")
+    pool = REGISTRY[plain].function
 
     def function(*args: Any, return_indices: bool = True, **named: Any) -> tuple[Tensor, Tensor]:
         return pool(*args, return_indices=True, **named)
 
-    function.__name__ = function.__qualname__ = f"{name}_with_indices"
-    function.__doc__ = f"{name}, and where in the input each element was found."
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{plain}, and where in the input each element was found."
     return function
 
 
-_POOLS = [f"{kind}max_pool{n}d" for kind in ("", "adaptive_") for n in (1, 2, 3)]
-globals().update({f"{name}_with_indices": _with_indices(name) for name in _POOLS})
-globals().update(
-    {
-        f"{name}_with_indices": _with_indices(name)
-        for name in ("fractional_max_pool2d", "fractional_max_pool3d")
-    }
+_NAMES.made(
+    [
+        *(f"{kind}max_pool{n}d_with_indices" for kind in ("", "adaptive_") for n in (1, 2, 3)),
+        *(f"fractional_max_pool{n}d_with_indices" for n in (2, 3)),
+    ],
+    _with_indices,
 )
 
 
+@checked_kinds
 def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """channel_shuffle."""
-    return _channel_shuffle(input, groups)
+    return REGISTRY["channel_shuffle"].function(input, groups)
 
 
+@checked_kinds
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """conv1d of (time, batch, channel) with weights (window, channel in, channel out)."""
     x, kernel = input.permute(1, 2, 0), weight.permute(2, 1, 0)
     return convolution.conv1d(x, kernel, bias, padding=pad).permute(2, 0, 1)
 
 
+@checked_kinds
 def unfold(
     input: Tensor, kernel_size: Given, dilation: Given = 1, padding: Given = 0, stride: Given = 1
 ) -> Tensor:
@@ -171,22 +193,13 @@ def unfold(
 
     `Tensor.unfold` is another op: windows of one dimension as a view.
     """
-    return _im2col(input, kernel_size, dilation, padding, stride)
+    return REGISTRY["im2col"].function(input, kernel_size, dilation, padding, stride)
 
 
-# Wrapped so that an argument that is no tensor is refused by name. Other functions are ops
-# themselves, or too cheap for another check.
-CHECKED = [name for name in globals() if name.endswith("_") and not name.startswith("_")]
-CHECKED += ["native_channel_shuffle", "conv_tbc", "unfold"]
+_ELSEWHERE = ("_", "fft_")
 __all__ = sorted(
     name
-    for name, member in globals().items()
-    if not name.startswith(("_", "fft_"))
-    and (name in REGISTRY or getattr(member, "__module__", "") == __name__)
+    for name, member in {**_NAMES.sources, **globals()}.items()
+    if not name.startswith(_ELSEWHERE)
+    and (name in _NAMES.sources or getattr(member, "__module__", "") == __name__)
 )
-
-
-def __getattr__(
-    name: str,
-) -> Any:  # for type checkers, which cannot resolve names from the registry
-    raise AttributeError(f"rushlight.nn.functional has no {name!r}")

@@ -17,6 +17,7 @@ from rushlight.ops.linalg import decompositions
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random import random
 from rushlight.ops.random.random import Generator, drawing
+from rushlight.ops.surface.public import checked_kinds
 from rushlight.ops.view import reshaping
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
@@ -53,6 +54,7 @@ __all__ = [
 
 @no_grad()
 @drawing
+@checked_kinds
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
@@ -63,6 +65,7 @@ def uniform_(
 
 @no_grad()
 @drawing
+@checked_kinds
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
@@ -76,18 +79,22 @@ def normal_(
 
 
 @no_grad()
+@checked_kinds
 def constant_(tensor: Tensor, val: float) -> Tensor:
     return tensor.fill_(val)
 
 
+@checked_kinds
 def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0.0)
 
 
+@checked_kinds
 def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1.0)
 
 
+@checked_kinds
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor that keeps a layer's variance through a nonlinearity."""
     if nonlinearity == "leaky_relu":
@@ -104,6 +111,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return gains[nonlinearity]
 
 
+@checked_kinds
 def fans(tensor: Tensor) -> tuple[int, int]:
     """The number of inputs of an output and of outputs of an input.
 
@@ -126,6 +134,7 @@ def _fan(tensor: Tensor, mode: str) -> int:
     return fans(tensor)[mode == "fan_out"]
 
 
+@checked_kinds
 def xavier_uniform_(
     tensor: Tensor, gain: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
@@ -133,10 +142,12 @@ def xavier_uniform_(
     return uniform_(tensor, -bound, bound, generator)
 
 
+@checked_kinds
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor)), 1)), generator)
 
 
+@checked_kinds
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,
@@ -148,6 +159,7 @@ def kaiming_uniform_(
     return uniform_(tensor, -bound, bound, generator)
 
 
+@checked_kinds
 def kaiming_normal_(
     tensor: Tensor,
     a: float = 0,
@@ -165,6 +177,7 @@ def kaiming_normal_(
 
 @no_grad()
 @drawing
+@checked_kinds
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Orthonormal rows or columns (the fewer of them) times gain.
 
@@ -189,6 +202,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 
 @no_grad()
 @drawing
+@checked_kinds
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -208,6 +222,7 @@ def trunc_normal_(
 
 
 @no_grad()
+@checked_kinds
 def eye_(tensor: Tensor) -> Tensor:
     """Ones on the diagonal of a matrix, zeros elsewhere."""
     if tensor.ndim != 2:
@@ -216,6 +231,7 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 @no_grad()
+@checked_kinds
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution weight that copies each channel of each group."""
     if tensor.ndim not in (3, 4, 5):
@@ -236,6 +252,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 @no_grad()
 @drawing
+@checked_kinds
 def sparse_(
     tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
 ) -> Tensor:

@@ -11,11 +11,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
 from rushlight.ops.arguments import checked
+from rushlight.ops.declared import MODULES
 
 InPlace = Literal[
     "",  # no in-place form
@@ -78,14 +80,48 @@ class Entry:
     keywords: dict[str, str] = field(default_factory=dict)  # PyTorch's other names of arguments
 
 
-REGISTRY: dict[str, Entry] = {}
+class Registry(Mapping[str, Entry]):
+    """Public ops by name. A lookup imports the file that declares the op, iteration imports all.
+
+    `declared` holds the entries of the imported files. A lookup returns an entry whose function is
+    the one that users call.
+    """
+
+    def __init__(self) -> None:
+        self.declared: dict[str, Entry] = {}
+        self.finish: Callable[[Entry], Entry] = _as_declared  # set by `surface/wiring.py`
+        self._finished: dict[str, Entry] = {}
+
+    def __getitem__(self, name: str) -> Entry:
+        found = self._finished.get(name)
+        if found is None:
+            if name not in self.declared:
+                importlib.import_module(f"rushlight.ops.{MODULES[name]}")
+            found = self._finished.setdefault(name, self.finish(self.declared[name]))
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in MODULES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(MODULES)
+
+    def __len__(self) -> int:
+        return len(MODULES)
+
+
+def _as_declared(entry: Entry) -> Entry:
+    return entry
+
+
+REGISTRY = Registry()
 
 
 def register(
     name: str, function: Callable[..., Any], doc: str, **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
     """Put a function on the list; what it returns is the function as ops call it, without the check of its arguments."""
-    if name in REGISTRY:
+    if name in REGISTRY.declared:
         raise ValueError(f"op {name!r} is declared twice")
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -93,7 +129,7 @@ def register(
     function.keywords = facts.get("keywords", {})  # type: ignore[attr-defined]
     shown = name.replace("_", ".", 1) if name.startswith(("fft_", "linalg_")) else name
     public = function if hasattr(function, "op") else checked(shown, function)
-    REGISTRY[name] = Entry(name, public, doc, **facts)
+    REGISTRY.declared[name] = Entry(name, public, doc, **facts)
     return function
 
 
@@ -139,6 +175,6 @@ def second_name(
     called.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it shows
     if hasattr(function, "op"):
         called.op = function.op  # type: ignore[attr-defined]  # from which the in-place form is made
-    op = REGISTRY[function.__name__]
+    op = REGISTRY.declared[function.__name__]
     inherited: Facts = {"inplace": op.inplace, "inplace_top": op.inplace_top, "out": op.out}
     return register(alias, called, function.__doc__ or "", **(inherited | facts))

@@ -14,6 +14,7 @@ from rushlight.core.dtypes import DType, float32, float64, get_default
 from rushlight.ops.create import creation, like
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface.public import checked_kinds
 from rushlight.tensor import Tensor
 
 __all__ = [
@@ -68,6 +69,7 @@ class _Line:
         return like.linspace(start, start + (self.size - 1) * step, self.size, **self.named)
 
 
+@checked_kinds
 def exponential(
     M: int,
     *,
@@ -94,6 +96,7 @@ def exponential(
     return e.exp(e.neg(e.abs(line.points(-middle / tau, 1 / tau))))
 
 
+@checked_kinds
 def cosine(
     M: int,
     *,
@@ -111,6 +114,7 @@ def cosine(
     return e.sin(line.points(0.5 * step, step))
 
 
+@checked_kinds
 def gaussian(
     M: int,
     *,
@@ -133,6 +137,7 @@ def gaussian(
     )
 
 
+@checked_kinds
 def kaiser(
     M: int,
     *,
@@ -157,6 +162,7 @@ def kaiser(
     return e.div(i0(e.sqrt(under)), i0(level))
 
 
+@checked_kinds
 def bartlett(
     M: int,
     *,
@@ -173,6 +179,7 @@ def bartlett(
     return e.sub(1, e.abs(line.points(-1, 2 / (M if not sym else M - 1))))
 
 
+@checked_kinds
 def general_cosine(
     M: int,
     *,
@@ -202,6 +209,7 @@ def general_cosine(
     return total
 
 
+@checked_kinds
 def general_hamming(
     M: int,
     *,
@@ -222,6 +230,7 @@ def general_hamming(
     return general_cosine(M, a=[alpha, 1 - alpha], sym=sym, **named)
 
 
+@checked_kinds
 def hamming(
     M: int,
     *,
@@ -241,6 +250,7 @@ def hamming(
     return general_hamming(M, sym=sym, **named)
 
 
+@checked_kinds
 def hann(
     M: int,
     *,
@@ -260,6 +270,7 @@ def hann(
     return general_hamming(M, alpha=0.5, sym=sym, **named)
 
 
+@checked_kinds
 def blackman(
     M: int,
     *,
@@ -279,6 +290,7 @@ def blackman(
     return general_cosine(M, a=[0.42, 0.5, 0.08], sym=sym, **named)
 
 
+@checked_kinds
 def nuttall(
     M: int,
     *,

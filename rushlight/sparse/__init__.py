@@ -9,6 +9,7 @@ requested.
 
 from __future__ import annotations
 
+from rushlight.ops.surface.public import checked_kinds
 from rushlight.sparse import csr, gradients, low_rank
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
 from rushlight.sparse.csr import (
@@ -53,15 +54,19 @@ __all__ = [
     "sum",
 ]
 
-FUNCTIONS = (
-    *("addmm", "log_softmax", "mm", "sampled_addmm", "softmax", "sum"),
-    *("sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csr_tensor"),
-)
-
 install()
 csr.install()
 low_rank.install()
 mm, addmm, sum, softmax, log_softmax = (
-    csr.through(each) for each in (mm, addmm, sum, softmax, log_softmax)
+    checked_kinds(csr.through(each)) for each in (mm, addmm, sum, softmax, log_softmax)
+)
+sampled_addmm, sparse_compressed_tensor, sparse_coo_tensor, sparse_csr_tensor = (
+    checked_kinds(each)
+    for each in (
+        sampled_addmm,
+        sparse_compressed_tensor,
+        sparse_coo_tensor,
+        sparse_csr_tensor,
+    )
 )
 SparseTensor.check_as_gradient = gradients.check_gradient  # type: ignore[attr-defined]

@@ -85,9 +85,7 @@ class CsrTensor(SparseTensor):
     @property
     def grad(self) -> Any:
         part = self._of.grad
-        return (
-            None if part is None else _by_rows(make(self._at, part, self._size, True), self._kind)
-        )
+        return None if part is None else by_rows(make(self._at, part, self._size, True), self._kind)
 
     @grad.setter
     def grad(self, value: Any) -> None:
@@ -113,7 +111,7 @@ class CsrTensor(SparseTensor):
         return from_pickle, given, self.__dict__ or None
 
 
-def _by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
+def by_rows(x: SparseTensor, kind: DType = int64) -> CsrTensor:
     """A sparse matrix by coordinates as one by rows."""
     if x.ndim != 2 or x.dense_dim():
         raise LayoutError(
@@ -201,7 +199,7 @@ def through(function: Callable[..., Any]) -> Callable[..., Any]:
             *[_plain(a) for a in args], **{name: _plain(a) for name, a in named.items()}
         )
         fits = isinstance(result, SparseTensor) and result.ndim == 2 and not result.dense_dim()
-        return _by_rows(result, given._kind) if fits and given is not None else result
+        return by_rows(result, given._kind) if fits and given is not None else result
 
     return run
 
@@ -232,36 +230,22 @@ _OWN = (
 
 
 def install() -> None:
-    """Give the class the methods of sparse tensors, and every tensor `to_sparse_csr`."""
+    """Give the class the methods of sparse tensors."""
     for name, method in vars(SparseTensor).items():
         if callable(method) and name not in (*_IN_PLACE, *_OWN) and name not in vars(CsrTensor):
             setattr(CsrTensor, name, through(method))
     rows: Any = CsrTensor
     coordinates: Any = SparseTensor
-    dense: Any = Tensor
     rows.T = property(through(SparseTensor.t))
     for name in ("copy_", "add_", "sub_"):
         setattr(CsrTensor, name, _refused(name))
-    coordinates.to_sparse_csr = lambda self, dense_dim=None: _by_rows(self)
-    dense.to_sparse_csr = lambda self, dense_dim=None: _by_rows(self.to_sparse())
-    for name in ("crow_indices", "col_indices"):
-        setattr(Tensor, name, _of_rows_only(name))
+    coordinates.to_sparse_csr = lambda self, dense_dim=None: by_rows(self)
 
 
 def _refused(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **named: Any) -> Any:
         raise LayoutError(
             f"{name}: {brief(self)} by rows keeps its places; make a new one, or write to .values()"
-        )
-
-    return method
-
-
-def _of_rows_only(name: str) -> Callable[..., Any]:
-    def method(self: Any) -> Any:
-        raise LayoutError(
-            f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() "
-            "first"
         )
 
     return method
@@ -354,7 +338,7 @@ def sparse_csr_tensor(
     )
     if requires_grad:
         kept = kept.detach().requires_grad_()
-    return _by_rows(make(at, kept, size, True), kind)
+    return by_rows(make(at, kept, size, True), kind)
 
 
 def sparse_compressed_tensor(
@@ -392,6 +376,6 @@ def sampled_addmm(
         )
     rows, columns = input._at[0], input._at[1]
     products = (mat1.index_select(0, rows) * mat2.index_select(1, columns).mT).sum(1)
-    return _by_rows(
+    return by_rows(
         make(input._at, input._of * beta + products * alpha, input._size, True), input._kind
     )

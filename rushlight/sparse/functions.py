@@ -26,8 +26,6 @@ from rushlight.sparse.rearranged import (
     select,
     stack,
     t,
-    to_dense,
-    to_sparse,
     transpose,
     unsqueeze,
     zeros_like,
@@ -398,31 +396,6 @@ def log_softmax(input: Any, dim: int, *, dtype: DType | None = None) -> SparseTe
 # ---- methods ----
 
 
-def _to_coo(self: Any) -> SparseTensor:
-    """The tensor as a sparse one by coordinates."""
-    return self.to_sparse()
-
-
-def _of_sparse_only(name: str) -> Callable[..., Any]:
-    def method(self: Any) -> Any:
-        raise LayoutError(
-            f"{name}: a sparse tensor is needed, got {self._spec!r}; call .to_sparse() first"
-        )
-
-    method.__name__ = name
-    return method
-
-
-def _no_sparse_dims(self: Any) -> int:
-    """The number of dimensions with coordinates: 0 for a dense tensor."""
-    return 0
-
-
-def _all_dense_dims(self: Any) -> int:
-    """The number of dense dimensions: all of a dense tensor's."""
-    return len(self._spec.shape)
-
-
 def _scaled_in_place(name: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
         if not _is_number(other):
@@ -472,16 +445,6 @@ def install() -> None:
     made |= {"__imul__": made["mul_"], "__itruediv__": made["div_"], "sparse_mask": sparse_mask}
     for name, method in made.items():
         setattr(SparseTensor, name, method)
-    of_dense = {
-        "to_sparse": to_sparse,
-        "to_sparse_coo": _to_coo,
-        "to_dense": to_dense,
-        "sparse_mask": sparse_mask,
-    }
-    of_dense |= {"sparse_dim": _no_sparse_dims, "dense_dim": _all_dense_dims}
-    parts = ("coalesce", "is_coalesced", "indices", "values", "_indices", "_values", "_nnz")
-    for name, method in (of_dense | {name: _of_sparse_only(name) for name in parts}).items():
-        setattr(Tensor, name, method)
 
 
 def _as_method(function: Callable[..., Any]) -> Callable[..., Any]:

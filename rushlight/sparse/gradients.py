@@ -188,6 +188,3 @@ def check_gradient(value: SparseTensor, spec: Any) -> None:
             f"grad: a sparse gradient has one sparse dimension, the rows; got {brief(value)}"
         )
     look_for_sparse()
-
-
-sparse_embedding.wanted.append(look_for_sparse)

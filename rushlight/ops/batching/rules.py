@@ -7,8 +7,6 @@ import importlib
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops.batching import lanes
-from rushlight.tape.record.needed import provide
 from rushlight.tape.record.op import Op
 
 
@@ -26,6 +24,3 @@ def rule_of(op: Op) -> Any:
 def _rule(stated: str) -> Any:
     file, rule = stated.split(".")
     return getattr(importlib.import_module(f"rushlight.ops.batching.{file}"), f"{rule}_rule")
-
-
-provide(batch_rule=rule_of, spread=lanes.spread)

@@ -6,7 +6,7 @@ sparse one itself, of the gradient and the saved index: Note [Sparse gradients] 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.surface import inplace
 from rushlight.ops.view import views
 from rushlight.tape.record import call
+from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static
 from rushlight.tape.record.value import Value
 
@@ -26,10 +27,6 @@ _PUT = KernelOp(
 _ADDED = KernelOp(
     "index_add", partial(plan_scatter, "add"), [None] * 3, [()] * 3, "Rows added into a table."
 )
-
-wanted: list[
-    Callable[[], None]
-] = []  # `sparse/` puts here what makes backward passes look for sparse gradients
 
 
 class _Unlearned(Grad):
@@ -90,8 +87,7 @@ def prepare_rows(target: Value, index: Value, rows: Value, add: bool) -> inplace
 
 def sparse_rows(table: Value, index: Value, padding: int | None) -> Value:
     """table[index] along the first dimension."""
-    for tell in wanted:
-        tell()
+    Needed.sparse_gradients()
     static = (-1 if padding is None else padding,)
     made: Value = call.call(_rows, (views.contiguous(table), views.contiguous(index)), static)
     return made

@@ -161,7 +161,7 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
 
 
 for _short in ("add", "sub", "div"):
-    REGISTRY[_short].function.takes_out = True  # type: ignore[attr-defined]
+    REGISTRY.declared[_short].function.takes_out = True  # type: ignore[attr-defined]
 second_name("subtract", sub)
 second_name("divide", div)
 second_name("true_divide", div)
@@ -204,7 +204,7 @@ def square(input: Value) -> Value:
         return error.obj.instead("square", (input,), {})
 
 
-REGISTRY["square"].function.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
+REGISTRY.declared["square"].function.op = e.square.op  # type: ignore[attr-defined]  # from which `square_` is made
 
 
 @composite("round", inplace="result", inplace_top=True, out="exact", special="round")

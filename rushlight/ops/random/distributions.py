@@ -209,7 +209,7 @@ def cauchy_(
     return _fill(self, draw)
 
 
-FILLS = (normal_, log_normal_, uniform_, random_, bernoulli_, exponential_, geometric_, cauchy_)
+METHODS = (normal_, log_normal_, uniform_, random_, bernoulli_, exponential_, geometric_, cauchy_)
 
 
 # ---- functions ----

@@ -318,4 +318,3 @@ def zero_(self: Value) -> Value:
 
 
 METHODS = (fill_, zero_, resize_, resize_as_, set_, detach_, fill_diagonal_)
-TOP = (fill_, zero_, resize_as_, detach_)  # also functions of the package

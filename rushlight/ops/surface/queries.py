@@ -17,7 +17,6 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Size, broadcast_shapes as _broadcast
-from rushlight.ops.create import creation
 from rushlight.tape.record import state
 from rushlight.tape.record.value import Value
 
@@ -111,13 +110,3 @@ def broadcast_shapes(*shapes: Any) -> Size:
     if any(n < 0 for shape in listed for n in shape):
         raise ShapeError(f"broadcast_shapes: sizes must not be negative, got {listed}")
     return Size(_broadcast(listed, "broadcast_shapes"))
-
-
-def default_device_name() -> str:
-    """The device on which new tensors are made."""
-    return creation.default_pool().device.name
-
-
-QUESTIONS = (
-    *(broadcast_shapes, is_complex, is_conj, is_floating_point, is_inference, is_neg, numel),
-)

@@ -432,7 +432,7 @@ def as_strided_scatter(
 
 
 def _copying(name: str) -> None:
-    seen = REGISTRY[name].function
+    seen = REGISTRY.declared[name].function
 
     def function(*args: Any, **named: Any) -> Any:
         if (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,7 @@ class Needed:
     rebase: Callable[
         [Value, Any], None
     ]  # the record of new bits, given to who was written to and to its base
-    store_out: Callable[[str, Any, Any], Any]  # a result put where `out` says
+    store_out: Callable[..., Any]  # a result put where `out` says
     write_view: Any  # the op (base, value) -> base with a view replaced
     with_view: Callable[
         [Value, Value, Spec, int], Value
@@ -53,11 +54,30 @@ class Needed:
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
     batch_plan: Callable[..., Any]  # what stands for the plan of a call with batched operands
     detach_batch: Callable[[Value], Value]  # a batched value without a record
+    replace_data: Callable[[Value, Value], None]  # `x.data = value`
+    sparse_gradients: Callable[[], None]  # lets backward passes make sparse gradients
 
 
 def provide(**functions: Any) -> None:
     for name, function in functions.items():
         setattr(Needed, name, staticmethod(function))
+
+
+def provide_later(**places: str) -> None:
+    """Functions by `module:name`, which are imported when they are first called."""
+    for name, place in places.items():
+        setattr(Needed, name, staticmethod(_importing(name, place)))
+
+
+def _importing(name: str, place: str) -> Callable[..., Any]:
+    module, _, attribute = place.partition(":")
+
+    def function(*args: Any, **named: Any) -> Any:
+        found = getattr(importlib.import_module(module), attribute)
+        provide(**{name: found})
+        return found(*args, **named)
+
+    return function
 
 
 def fits(part: Value, spec: Spec) -> bool:

@@ -1,0 +1,62 @@
+"""Attributes that load when first used.
+
+# Note [Lazy names]
+1. A public module says which modules define its names. Its `__getattr__` (PEP 562) imports one of
+   them at the first use of a name and stores the attribute, so a later use is a plain lookup.
+2. A function that a namespace changes (checks of arguments, `out=`) is made at that first use.
+3. Two threads that use a name first get one object: the first to store it decides.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+
+class Names:
+    """The names of one public module: where each is defined, or how each is made."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.sources: dict[str, Callable[[str], Any]] = {}
+
+    def modules(self, names: str) -> None:
+        """Submodules."""
+        for name in names.split():
+            self.sources[name] = lambda name: importlib.import_module(f"{self.module}.{name}")
+
+    def defined(
+        self, places: Mapping[str, str], change: Callable[[str, Any], Any] | None = None
+    ) -> None:
+        """Names by the module that defines them; `take=from_dlpack` is `take` by another name."""
+        for module, names in places.items():
+            for word in names.split():
+                attribute, _, name = word.partition("=")
+                self.sources[name or attribute] = _loader(module, attribute, change)
+
+    def made(self, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        """Names whose objects `make(name)` returns."""
+        self.sources.update(dict.fromkeys(names, make))
+
+    def find(self, name: str) -> Any:
+        """The module's `__getattr__`."""
+        source = self.sources.get(name)
+        if source is None:
+            raise AttributeError(f"module {self.module!r} has no attribute {name!r}", name=name)
+        return vars(sys.modules[self.module]).setdefault(name, source(name))
+
+    def listed(self) -> list[str]:
+        """The module's `__dir__`."""
+        return sorted({*vars(sys.modules[self.module]), *self.sources})
+
+
+def _loader(
+    module: str, attribute: str, change: Callable[[str, Any], Any] | None
+) -> Callable[[str], Any]:
+    def load(name: str) -> Any:
+        found = getattr(importlib.import_module(module), attribute)
+        return found if change is None else change(name, found)
+
+    return load

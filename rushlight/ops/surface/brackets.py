@@ -1,0 +1,89 @@
+"""`x[key]` and `x[key] = value`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.dtypes import INDEX
+from rushlight.ops.family import read_back
+from rushlight.ops.index import subscript
+from rushlight.ops.surface import inplace
+from rushlight.ops.view import views
+from rushlight.tape.program.memo import memo
+from rushlight.tape.record.value import Value
+
+_SIMPLE = (int, type(None))
+
+
+def _is_plain(key: Any) -> bool:
+    """Whether an entry of a key is an int, None, `...` or a slice of ints."""
+    kind = key.__class__
+    if kind is slice:
+        return (
+            key.start.__class__ in _SIMPLE
+            and key.stop.__class__ in _SIMPLE
+            and key.step.__class__ in _SIMPLE
+        )
+    return kind is int or key is None or key is Ellipsis
+
+
+def _is_number(key: Any) -> bool:
+    """Whether an entry of a key is a 0-dim index that can be read."""
+    if not isinstance(key, Value):
+        return False
+    return not key._spec.shape and key._spec.dtype in INDEX and not key._spec.hidden
+
+
+def _from_part(part: Any) -> Any:
+    if part.__class__ is tuple:
+        return slice(*part)
+    return Ellipsis if part == "..." else part
+
+
+@memo
+def _get_at(x: Value, *parts: Any) -> Value:
+    """x at index tensors and others; slices and `...` in a form that has a hash."""
+    return subscript.get_item(
+        x, tuple([p if isinstance(p, Value) else _from_part(p) for p in parts])
+    )
+
+
+def get_item(x: Value, key: Any) -> Value:
+    """x[key]; views by ints and slices are made here, reads with index tensors are remembered."""
+    if key.__class__ is int:
+        made = views.pick(x, 0, key)
+        return subscript.get_item(x, key) if made is None else made
+    if _is_number(key):
+        made = views.pick(x, 0, int(read_back.read(key)[0]))
+        if made is not None:
+            return made
+    keys = key if key.__class__ is tuple else (key,)
+    others = [k for k in keys if not _is_plain(k)]
+    if not others:
+        made = subscript.part(x, keys)
+        return subscript.get_item(x, key) if made is None else made
+    for k in others:  # a mask, and an index without dimensions, are read
+        if not isinstance(k, Value) or k._spec.dtype not in INDEX or not k._spec.shape:
+            return subscript.get_item(x, key)
+    return _get_at(x, *map(_as_part, keys))
+
+
+def _as_part(key: Any) -> Any:
+    if key.__class__ is slice:
+        return key.start, key.stop, key.step
+    return "..." if key is Ellipsis else key
+
+
+def set_item(x: Value, key: Any, value: Any) -> None:
+    """x[key] = value; at ints and slices it is a write to a view."""
+    keys = key if key.__class__ is tuple else (key,)
+    number = value.__class__ is float or value.__class__ is int
+    usual = all(map(_is_plain, keys)) and (not number or x._spec.dtype.kind == "f")
+    if usual and (number or isinstance(value, Value)):
+        # What shares memory with itself is refused when it is written.
+        inplace.check_record(x, "x[...] = value")
+        seen = subscript.part(x, keys)
+        if seen is not None and (number or len(value._spec.shape) <= len(seen._spec.shape)):
+            inplace.copy_(seen, value)
+            return
+    subscript.set_item(x, key, value)

@@ -1,0 +1,100 @@
+"""Public functions of the namespaces: ops, and functions of ops, with the checks and keywords that users see.
+
+A namespace makes each of its functions here when the name is first used. See Note [Lazy names].
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from rushlight.ops.arguments import checked
+from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface.keywords import of_input
+from rushlight.ops.surface.out import kinds_only, tensors_only, with_out
+
+PACKAGE = "rushlight"
+
+
+def settled(where: str, name: str, function: Any) -> Any:
+    """The function, found where it says it is, so that it can be pickled and shown by name."""
+    if isinstance(function, FunctionType) and name[0] != "_" and not _is_found(function):
+        function.__module__, function.__qualname__ = where, name
+    return function
+
+
+def _is_found(function: FunctionType) -> bool:
+    if function.__module__ == PACKAGE:  # whose functions are made as they are asked for
+        return True
+    module = sys.modules.get(function.__module__)
+    return module is not None and vars(module).get(function.__qualname__) is function
+
+
+def checked_kinds(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a namespace that refuses arguments of other kinds by name."""
+    return kinds_only(function.__name__, checked(function.__name__, function))
+
+
+def storing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a namespace with the keyword `out`; `stores` says what is stored."""
+    return with_out(function.__name__, function)
+
+
+def with_its_out(name: str, found: Any) -> Any:
+    """`rushlight.<name>`, defined elsewhere; a function that states what it stores takes `out`."""
+    if getattr(found, "stores", "") and not hasattr(found, "takes_out"):
+        return settled(PACKAGE, name, with_out(name, found))
+    return settled(PACKAGE, name, found)
+
+
+def of_package(name: str, function: Any) -> Any:
+    """`rushlight.<name>`, of a function that refuses arguments of other kinds."""
+    if not hasattr(function, "op"):
+        function = kinds_only(name, checked(name, function))
+    return with_its_out(name, function)
+
+
+def of_tensors(name: str, function: Any) -> Any:
+    """`rushlight.<name>`, of a function that a sparse tensor has another one for."""
+    return settled(PACKAGE, name, tensors_only(name, checked(name, function)))
+
+
+def in_place_of_package(tensor: type, name: str) -> Any:
+    """`rushlight.<name>_`, a method of tensors."""
+    return of_package(name, of_input(tensor, name))
+
+
+def op_of_package(name: str) -> Any:
+    """`rushlight.<name>`, an op."""
+    entry = REGISTRY[name]
+    function = entry.function
+    if entry.out and entry.out_top and not hasattr(function, "takes_out"):
+        function = with_out(name, function)
+    elif not _checks_itself(function):
+        function = tensors_only(name, function)
+    return settled(PACKAGE, name, function)
+
+
+def op_of_namespace(where: str, name: str, op: str) -> Any:
+    """An op as a function of `where`, under the name it has there."""
+    entry = REGISTRY[op]
+    function = entry.function
+    takes_out = entry.out and (where != f"{PACKAGE}.nn.functional" or _is_of_functional(op))
+    if takes_out and not hasattr(function, "takes_out"):
+        function = with_out(name, function)
+    elif where == f"{PACKAGE}.nn.functional" and not entry.top and not _checks_itself(function):
+        function = tensors_only(name, function)
+    elif entry.top and _checks_itself(function):  # the package has the same object
+        return settled(PACKAGE, op, function)
+    return settled(where, name, function)
+
+
+def _is_of_functional(op: str) -> bool:
+    entry = REGISTRY[op]
+    return not entry.top and not entry.special and not op.startswith("fft_")
+
+
+def _checks_itself(function: Any) -> bool:
+    return hasattr(function, "op") or hasattr(function, "takes_out")

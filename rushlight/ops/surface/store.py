@@ -1,0 +1,82 @@
+"""Stores a result in the tensors given as `out`. See Note [Out arguments]."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from rushlight.core.dtypes import castable, uint8
+from rushlight.core.errors import DeviceError, DTypeError, RushlightError
+from rushlight.ops.registry import REGISTRY, Out
+from rushlight.ops.surface import inplace
+from rushlight.ops.surface.inplace_views import resize_
+from rushlight.ops.surface.out import check_exact
+from rushlight.tape.record.needed import edge_of
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Value
+
+
+def store(name: str, out: Any, result: Any, kind: Out | None = None) -> Any:
+    """Put a result, or one for each of several outs, where it is wanted; what is given back is `out`."""
+    if kind is None:
+        kind = REGISTRY[name].out
+    if isinstance(result, Value):
+        _check_one(name, out, result, kind)
+        return _store_one(name, out, result)
+    if (
+        not isinstance(result, (tuple, list))
+        or not isinstance(out, (tuple, list))
+        or len(out) != len(result)
+    ):
+        wanted = (
+            f"a tuple of {len(result)} tensors"
+            if isinstance(result, (tuple, list))
+            else "no tensor"
+        )
+        raise TypeError(f"{name}(): out must be {wanted}, got {type(out).__name__}")
+    for place, part in zip(out, result, strict=True):  # all of them, before anything is written
+        _check_one(name, place, part, kind)
+    stored = [_store_one(name, place, part) for place, part in zip(out, result, strict=True)]
+    several: Any = type(result)
+    return several(*stored) if hasattr(result, "_fields") else tuple(stored)
+
+
+def _check_one(name: str, out: Any, result: Value, kind: Out) -> None:
+    if not isinstance(out, Value):
+        raise TypeError(f"{name}(): out must be a tensor, got {type(out).__name__}")
+    if STATE.get().grad and (edge_of(out) is not None or edge_of(result) is not None):
+        raise RushlightError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            f"arguments requires grad; use no_grad(), or the result without out"
+        )
+    if out._spec.device is not result._spec.device:
+        raise DeviceError(
+            f"{name}(): out {out._spec!r} is on another device than the result {result._spec!r}"
+        )
+    if kind == "exact" or (kind == "flags" and out._spec.dtype is not uint8):
+        check_exact(name, out, result)
+    if not castable(result._spec.dtype, out._spec.dtype):
+        raise DTypeError(
+            f"{name}(): result type {result._spec.dtype.name} can't be cast to the desired output type "
+            f"{out._spec.dtype.name}; give an out of type {result._spec.dtype.name}"
+        )
+    if out._spec.shape == result._spec.shape:  # another is resized first
+        inplace.check_writable(out, name)
+
+
+def _store_one(name: str, out: Value, result: Value) -> Value:
+    with Changed(grad=False):
+        if out._spec.shape != result._spec.shape:
+            _resize(name, out, result)
+        return inplace.copy_(out, result)
+
+
+def _resize(name: str, out: Value, result: Value) -> None:
+    if out._spec.numel:
+        warnings.warn(
+            f"{name}(): An output with one or more elements was resized since it had shape {list(out._spec.shape)}, "
+            f"which does not match the required output shape {list(result._spec.shape)}. Resize it with "
+            f"out.resize_(0) first to reuse it for another shape.",
+            stacklevel=5,
+        )
+    resize_(out, result._spec.shape)
