@@ -1,4 +1,7 @@
-"""Rushlight: tensors and reverse-mode autograd with PyTorch's names, on any device, inside a byte budget."""
+"""Rushlight: tensors and reverse-mode autograd with PyTorch's names, inside a byte budget.
+
+It runs on any device.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Attributes that load when first used.
 
 # Note [Lazy names]
-1. A public module says which modules define its names. Its `__getattr__` (PEP 562) imports one of
-   them at the first use of a name and stores the attribute, so a later use is a plain lookup.
+1. A public module lists the modules that define its names. Its `__getattr__` (PEP 562) imports one
+   of them at the first use of a name and stores the attribute, so a later use is a plain lookup.
 2. A function that a namespace changes (checks of arguments, `out=`) is made at that first use.
 3. Two threads that use a name first get one object: the first to store it decides.
 """

@@ -23,7 +23,8 @@ from rushlight.tape.record.value import Value
 
 Method = Callable[..., Any]
 
-# Methods of dense tensors that other rooms define, by module; `typed_storage=storage` is another name.
+# Methods of dense tensors that other rooms define, by module; `typed_storage=storage` is another
+# name.
 ELSEWHERE = {
     "rushlight.array_api.array": "Array.__array_namespace__=__array_namespace__",
     "rushlight.mapping": "apply_ map2_ map_",
@@ -80,7 +81,7 @@ def install(tensor: type[Value]) -> None:
     for symbol, name in declared.OPERATORS.items():
         found |= _operators(symbol, name)
     found |= {"__matmul__": _product, "__rmatmul__": _reflected_product}
-    found["__rdiv__"] = found["__rtruediv__"]  # by its older name
+    found["__rdiv__"] = found["__rtruediv__"]  # under its older name
     for name, make in found.items():
         if name not in vars(tensor):
             setattr(tensor, name, Unmade(tensor, name, make))
@@ -115,7 +116,7 @@ def _defined(module: str, attribute: str) -> Callable[[], Any]:
 def _operators(symbol: str, name: str) -> dict[str, Callable[[], Any]]:
     """`x <symbol> y`, its reflected and its in-place form."""
 
-    own = getattr(e, name, None)  # without what a public function checks besides
+    own = getattr(e, name, None)  # without the public function's further checks
 
     def kernel() -> Any:
         return own or REGISTRY[name].function

@@ -111,8 +111,9 @@ def _index() -> str:
         [
             "# API reference",
             "",
-            "Made from the declarations and docstrings of the package. Names, arguments and results",
-            "are PyTorch's unless a line says otherwise; [Coming from PyTorch](../pytorch.md) lists",
+            "Made from the declarations and docstrings of the package. Names, arguments and",
+            "results are PyTorch's unless a line says otherwise;",
+            "[Coming from PyTorch](../pytorch.md) lists",
             "what differs.",
             "",
             f"There are {len(REGISTRY)} ops. [`Tensor`](tensor.md) has most of them as methods;",

@@ -1,12 +1,14 @@
-"""The list of public ops. A declaration puts its op here with all facts about it; `Tensor` and the package read them.
+"""The list of public ops. A declaration registers its op here with its facts.
+
+`Tensor` and the package read them.
 
 # Note [Facts of an op]
-1. A declaration names its op and states what else PyTorch's surface has of it: which namespaces, an
-   in-place form, `out=`, an operator. No other file lists ops by name.
+1. A declaration names its op and states its other forms in PyTorch: namespaces, an in-place form,
+   `out=`, an operator. No other file lists ops by name.
 2. A family sets defaults: an elementwise op that is a method and a name of the package has an
    in-place form, and its call site takes `out`. A declaration states what differs.
-3. Batching rules and the names of saved values are facts about kernels: a kernel's constructor takes
-   them (`batching`, `operands`, `results`).
+3. Batching rules and the names of saved values are facts about kernels: a kernel's constructor
+   takes them (`batching`, `operands`, `results`).
 """
 
 from __future__ import annotations
@@ -21,29 +23,29 @@ from rushlight.ops.declared import MODULES
 
 InPlace = Literal[
     "",  # no in-place form
-    "result",  # the op's result takes the place of the tensor
+    "result",  # the op's result replaces the tensor's content
     "view",  # the tensor becomes the view
-    "scatter",  # writes where an index says. See Note [Scattering in place]
+    "scatter",  # writes at an index. See Note [Scattering in place]
     "scaled",  # takes `alpha`
     "quotient",  # takes `rounding_mode`
     "divisor",  # refuses integer zeros. See Note [Division by zero]
 ]
 Out = Literal[
     "",  # takes no `out`
-    "cast",  # the result is cast to the type of `out`
-    "exact",  # `out` has the type of the result
+    "cast",  # the result is cast to the dtype of `out`
+    "exact",  # `out` has the dtype of the result
     "flags",  # exact, or uint8 for bool
     "bounds",  # exact, unless a bound is a tensor
-    "dtype",  # `out` says in which type the result is computed
+    "dtype",  # the result is computed in the dtype of `out`
     "same",  # a `dtype` argument is that of `out`
-    "made",  # `out` says type and device of the new tensor
+    "made",  # `out` gives dtype and device of the new tensor
     "line",  # made, and fills an `out` of any shape
-    "numbers",  # 0 and 1, which every type holds
+    "numbers",  # 0 and 1, which every dtype holds
 ]
 
 
 class Facts(TypedDict, total=False):
-    """What a declaration may state about its op; `Entry` has the meanings."""
+    """The facts that a declaration may state; `Entry` has the meanings."""
 
     method: bool
     top: bool
@@ -60,7 +62,7 @@ class Facts(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Entry:
-    """One public op: what `rushlight.<name>` and `Tensor.<name>` are. See Note [Facts of an op]."""
+    """One public op: `rushlight.<name>` and `Tensor.<name>`. See Note [Facts of an op]."""
 
     name: str
     function: Callable[..., Any]
@@ -69,10 +71,10 @@ class Entry:
     top: bool = True  # also a name of the package; else only of a namespace
     inplace: InPlace = ""  # how `Tensor.<name>_` writes
     inplace_top: bool = False  # `<name>_` is also a function of the package
-    out: Out = ""  # what `<name>(..., out=)` stores
-    out_top: bool = True  # the function of the package takes it too, not only that of a namespace
-    # Memoised: no random numbers, no element is read, nothing is written, and nothing that can be set
-    # matters except the default type and device.
+    out: Out = ""  # the value that `<name>(..., out=)` stores
+    out_top: bool = True  # also in the function of the package, not only in a namespace's
+    # Memoised: the op draws no random numbers, reads no element, writes nothing, and depends on no
+    # setting except the default dtype and device.
     pure: bool = False
     fresh: bool = False  # a view that is never the argument itself
     special: str = ""  # its names in `rushlight.special`
@@ -120,7 +122,10 @@ REGISTRY = Registry()
 def register(
     name: str, function: Callable[..., Any], doc: str, **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
-    """Put a function on the list; what it returns is the function as ops call it, without the check of its arguments."""
+    """Register a function.
+
+    Returns the function for other ops, without the check of its arguments.
+    """
     if name in REGISTRY.declared:
         raise ValueError(f"op {name!r} is declared twice")
     function.__name__ = function.__qualname__ = name
@@ -145,7 +150,7 @@ def composite(
 
 
 def stores(out: Out) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """State what a public function that is no op stores in `out`."""
+    """State the value that a public function that is no op stores in `out`."""
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
         function.stores = out  # type: ignore[attr-defined]
@@ -155,7 +160,7 @@ def stores(out: Out) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _renamed(said: Any, name: str, alias: str) -> Any:
-    """What an error says of an op, of another name of it."""
+    """The name in an error of an op under another name."""
     begins = isinstance(said, str) and said.startswith((f"{name}(", f"{name}:"))
     return alias + said.removeprefix(name) if begins else said
 
@@ -163,7 +168,7 @@ def _renamed(said: Any, name: str, alias: str) -> Any:
 def second_name(
     alias: str, function: Callable[..., Any], **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
-    """Declare another name of an op; it takes what the op takes, and its facts but for those stated."""
+    """Declare another name of an op; it has the op's facts but for those stated."""
 
     def called(*args: Any, **named: Any) -> Any:
         try:

@@ -47,7 +47,8 @@ def _of_sparse_only(name: str) -> Callable[..., Any]:
 def _of_rows_only(name: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
         raise LayoutError(
-            f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() first"
+            f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() "
+            "first"
         )
 
     return method

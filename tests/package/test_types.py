@@ -1,4 +1,4 @@
-"""What a type checker sees of the package: the stubs are current, and say what is right and wrong."""
+"""Type stubs: they are current, accept right programs and refuse wrong ones."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ print(torch.__file__)
 
 
 def run(where: Path, *command: object) -> str:
-    """Run a program away from this repository, whose own metadata would count as an installation."""
+    """Run a program outside of this repository, whose metadata would count as installed."""
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     words = [str(word) for word in command]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Views by ints and slices: one plan for every index, with and without a record. See Note [Moving views]."""
+"""Views by ints and slices: one plan for every index. See Note [Moving views]."""
 
 from __future__ import annotations
 

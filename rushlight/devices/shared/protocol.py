@@ -15,7 +15,7 @@ Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
 
 @dataclass(frozen=True)
 class Kind:
-    """Facts of a device that hold with or without the hardware: `KIND` in the folder's `__init__`."""
+    """Facts of a device without its hardware: `KIND` in the folder's `__init__`."""
 
     computes: bool = True  # False: nothing runs, so there are no values
     public: bool = True  # False: for tests and estimates, not listed for users

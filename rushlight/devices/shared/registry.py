@@ -1,7 +1,7 @@
 """Devices by name: a folder `devices/<name>/` with an `open_device()` is the registration.
 
-Folders are found on the path of the package `rushlight.devices`, so a device may lie elsewhere. `KIND`,
-where the folder has it, says what is known without the hardware.
+Folders are found on the path of the package `rushlight.devices`, so a device may lie elsewhere.
+`KIND`, where the folder has it, states what is known without the hardware.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An op's batching rule, which its declaration or its family's class names: `batching = "<file>.<rule>"`."""
+"""An op's batching rule, named by its declaration or family: `batching = "<file>.<rule>"`."""
 
 from __future__ import annotations
 

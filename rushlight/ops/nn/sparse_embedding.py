@@ -1,7 +1,8 @@
 """Rows of a table whose gradient is sparse where the table is a leaf: `embedding(sparse=True)`.
 
-The rule gives the dense gradient, for whoever asks in another way than by a plain backward pass into leaves. Such a pass makes the
-sparse one itself, of the gradient and the saved index: Note [Sparse gradients] in `sparse/gradients.py`.
+The rule gives the dense gradient, for all but a plain backward pass into leaves. Such a pass makes
+the sparse one itself, of the gradient and the saved index: Note [Sparse gradients] in
+`sparse/gradients.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ADDED = KernelOp(
 
 
 class _Unlearned(Grad):
-    """A derivative that no program stands for: a pass must see the node."""
+    """A derivative without a cached program: a pass must process the node."""
 
     __slots__ = ()
 
@@ -68,13 +69,16 @@ _rows = SparseRows(
 
 
 def put_rows(target: Value, index: Value, rows: Value, add: bool) -> None:
-    """Write rows into a table, or add them, where it lies; nothing is recorded and nothing of its size is made."""
+    """Write rows into a table, or add them, in place.
+
+    Nothing is recorded and nothing of its size is made.
+    """
     if rows._spec.numel:
         prepare_rows(target, index, rows, add).finish()
 
 
 def prepare_rows(target: Value, index: Value, rows: Value, add: bool) -> inplace.Write:
-    """The write that `put_rows` makes."""
+    """The write of `put_rows`."""
     shape = rows._spec.shape
     wide = views.expand(views.reshape(index, (shape[0], *[1] * (len(shape) - 1))), shape)
     if not target._spec.contiguous:

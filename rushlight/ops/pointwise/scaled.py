@@ -64,10 +64,11 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
 
 
 def no_gradient(op: str, name: str, value: Value) -> None:
-    """A tensor may stand for a number, but no gradient passes a number."""
+    """A tensor is accepted for a number, but no gradient passes a number."""
     if is_followed(value):
         raise TypeError(
-            f"{op}: {name} is a number, got {value._spec!r} that requires a gradient; multiply by it instead"
+            f"{op}: {name} is a number, got {value._spec!r} that requires a gradient; multiply by "
+            "it instead"
         )
 
 
@@ -133,7 +134,7 @@ def sub(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) 
 
 @composite("div", inplace="quotient", out="cast", operator="truediv")
 def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Value:
-    """input / other, rounded towards zero ("trunc") or down ("floor") if asked.
+    """input / other, rounded towards zero ("trunc") or down ("floor") on request.
 
     Example:
         >>> torch.div(torch.tensor([-7, 7]), 2, rounding_mode='floor')
@@ -169,7 +170,9 @@ second_name("true_divide", div)
 
 @composite("where", method=False, out="exact")
 def where(condition: Value, input: Any = None, other: Any = None) -> Value:
-    """input where the condition holds, else other; with the condition alone, an index vector per dimension of it.
+    """input where the condition holds, else other.
+
+    With the condition alone, an index vector per dimension of its true elements.
 
     Example:
         >>> x = torch.tensor([1.0, -2.0])
@@ -178,7 +181,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
     """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    if isinstance(condition, Value) and condition._spec.dtype is uint8:  # as PyTorch still takes it
+    if isinstance(condition, Value) and condition._spec.dtype is uint8:  # which PyTorch accepts
         condition = e.cast(condition, bool_)
     if not isinstance(condition, Value) or condition._spec.dtype is not bool_:
         got = repr(condition._spec) if isinstance(condition, Value) else type(condition).__name__
@@ -197,7 +200,7 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
 
 @composite("square", inplace="result", inplace_top=True, out="cast")
 def square(input: Value) -> Value:
-    """input * input; truth values count as 0 and 1, in int64."""
+    """input * input; bools count as 0 and 1, in int64."""
     try:
         return e.square(e.cast(input, int64) if input._spec.dtype is bool_ else input)
     except SparseOperandError as error:  # See Note [Sparse operands]
@@ -209,7 +212,10 @@ REGISTRY.declared["square"].function.op = e.square.op  # type: ignore[attr-defin
 
 @composite("round", inplace="result", inplace_top=True, out="exact", special="round")
 def round(input: Value, *, decimals: int = 0) -> Value:
-    """Round to the nearest, halves to even; with `decimals`, at that place after the point (before it, if negative)."""
+    """Round to the nearest, halves to even; `decimals` gives the digit after the point.
+
+    Negative `decimals` are before the point.
+    """
     if decimals == 0:
         return e.round(input)
     if input._spec.dtype.kind != "f":
@@ -224,7 +230,7 @@ def round(input: Value, *, decimals: int = 0) -> Value:
 
 @composite("masked_fill", inplace="result", pure=True)
 def masked_fill(input: Value, mask: Value, value: Any) -> Value:
-    """input with `value` where the mask is true; the type of input stays.
+    """input with `value` where the mask is true; the dtype of input stays.
 
     Example:
         >>> x = torch.tensor([1.0, -2.0, 3.0])
@@ -256,7 +262,10 @@ def masked_fill(input: Value, mask: Value, value: Any) -> Value:
 
 
 def _beyond(outside: Expr, bound: Expr, x: Expr) -> Expr:
-    """The bound where x is outside; at the bound it is x itself, so the gradient passes. A NaN bound gives NaN."""
+    """The bound where x is outside; at the bound it is x itself, so the gradient passes.
+
+    A NaN bound gives NaN.
+    """
     if bound.dtype.kind == "f":
         outside = outside | s.isnan(bound)
     return s.where(outside, bound, x)
@@ -266,7 +275,7 @@ def _where_true(condition: Expr, g: Expr) -> Expr:
     return s.where(condition, g, const(0, g.dtype))
 
 
-# The derivatives are declared so that nothing passes where x or a bound is NaN.
+# The derivatives are declared so that no gradient passes where x or a bound is NaN.
 _at_least = elementwise(
     "clamp_min",
     lambda x, low: _beyond(x < low, low, x),
@@ -315,7 +324,7 @@ def _is_bool(v: Any) -> bool:
 
 @composite("clamp", inplace="result", inplace_top=True, out="bounds", pure=True)
 def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
-    """input no smaller than min and no larger than max; the gradient passes at the bounds.
+    """input clamped to [min, max]; the gradient passes at the bounds.
 
     Example:
         >>> torch.clamp(torch.tensor([-1.0, 0.5, 2.0]), 0, 1)
@@ -331,7 +340,7 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
         return e.cast(clamp(e.cast(input, int32), *bounds), bool_)
     if input._spec.dtype is bool_ and not any(isinstance(v, Value) for v in (min, max)):
         input = e.cast(input, int64)
-    elif input._spec.dtype is bool_:  # as the type of the bounds, which promotion knows
+    elif input._spec.dtype is bool_:  # in the promoted dtype of the bounds
         tensors = [
             (v._spec.dtype, len(v._spec.shape)) for v in (input, min, max) if isinstance(v, Value)
         ]
@@ -410,15 +419,16 @@ def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
 
 
 def chosen(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction; `size_average` and `reduce` are PyTorch's older way to say it."""
+    """The reduction; `size_average` and `reduce` are PyTorch's older arguments."""
     if size_average is None and reduce is None:
         return reduction
     for name, given in (("size_average", size_average), ("reduce", reduce)):
         if isinstance(given, str):
             raise KindError(
-                f"a loss: {name} is True or False, got {given!r}; say reduction={given!r} by its name"
+                f"a loss: {name} is True or False, got {given!r}; say reduction={given!r} by its "
+                "name"
             )
-    # Any number counts as its truth, as in PyTorch: `mse_loss(x, y, 0)` is the sum.
+    # Any number counts as a bool, as in PyTorch: `mse_loss(x, y, 0)` is the sum.
     if reduce is not None and not reduce:
         return "none"
     return "mean" if size_average is None or size_average else "sum"
@@ -436,7 +446,9 @@ def reduced(loss: Value, reduction: str, op: str) -> Value:
 
 @composite("one_hot", method=False, top=False)
 def one_hot(tensor: Value, num_classes: int = -1) -> Value:
-    """1 at the index, 0 elsewhere, along a new last dimension; without num_classes the largest index is read back.
+    """1 at the index, 0 elsewhere, along a new last dimension.
+
+    Without num_classes the largest index is read from the device.
 
     Example:
         >>> F.one_hot(torch.tensor([0, 2]), num_classes=3)
@@ -450,7 +462,8 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
     if num_classes == -1:
         if not tensor._spec.numel:
             raise ShapeError(
-                f"one_hot: {tensor._spec!r} has no elements to count the classes of; pass num_classes"
+                f"one_hot: {tensor._spec!r} has no elements to count the classes of; pass "
+                "num_classes"
             )
         largest: Any = reductions.amax(tensor)
         num_classes = in_range("one_hot", "num_classes", largest.item() + 1)
@@ -462,9 +475,11 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
         and not tensor._spec.device.device.limits.asynchronous
     ):
         outside: Any = reductions.any_(e.bitwise_or(e.lt(tensor, 0), e.ge(tensor, num_classes)))
-        if outside.item():  # elsewhere, where looking would mean waiting, it is a row of zeros
+        # On asynchronous devices, where a check would wait, it is a row of zeros.
+        if outside.item():
             raise RushlightError(
-                f"one_hot: class values of {tensor._spec!r} must lie between 0 and {num_classes - 1}"
+                f"one_hot: class values of {tensor._spec!r} must lie between 0 and "
+                f"{num_classes - 1}"
             )
     device = tensor._spec.device.device.name
     return e.cast(

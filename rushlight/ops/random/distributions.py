@@ -34,7 +34,7 @@ from rushlight.tape.record.value import Value
 
 
 def _open_uniform(shape: Shape, dtype: DType, device: Any, generator: Generator | None) -> Value:
-    """Uniform in (0, 1): logarithms are taken of it."""
+    """Uniform in (0, 1), for logarithms."""
     u = rand(shape, dtype=dtype, device=device, generator=generator)
     return e.select(e.eq(u, 0), 2.0**-54 if dtype is float64 else 2.0**-25, u)
 
@@ -59,7 +59,10 @@ def _floats_only(op: str, target: Value) -> None:
 def normal_(
     self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None
 ) -> Value:
-    """Fill with normal numbers; the parts of complex ones have half the variance each."""
+    """Fill with normal numbers.
+
+    Real and imaginary parts of complex ones have half the variance each.
+    """
     if self._spec.dtype.kind == "c":
         normal_(complex_parts.split(self), mean, std * math.sqrt(0.5), generator=generator)
         return self
@@ -97,7 +100,7 @@ def log_normal_(
 def _bounds(
     op: str, bounds: tuple[Any, ...], named: dict[str, Any], low: Any, high: Any
 ) -> tuple[Any, Any]:
-    """`from` and `to`, by place or by name: the first is a word of Python's."""
+    """`from` and `to`, by position or by name: the first is a keyword of Python's."""
     given = dict(zip(("from", "to"), bounds, strict=False)) | named
     if len(bounds) > 2 or set(given) - {"from", "to"}:
         raise TypeError(f"{op}: takes from and to, got {bounds} and {named}")
@@ -108,7 +111,10 @@ def _bounds(
 def uniform_(
     self: Value, *bounds: float, generator: Generator | None = None, **named: float
 ) -> Value:
-    """Fill with uniform numbers: uniform_(from=0, to=1); of complex ones both parts."""
+    """Fill with uniform numbers: uniform_(from=0, to=1).
+
+    Of complex ones real and imaginary parts.
+    """
     if self._spec.dtype.kind == "c":
         uniform_(complex_parts.split(self), *bounds, generator=generator, **named)
         return self
@@ -119,10 +125,11 @@ def uniform_(
     most = finfo(self._spec.dtype).max
     if not -most <= low <= high <= most or high - low > most:
         raise RushlightError(
-            f"uniform_: {low} to {high} is more than {self._spec.dtype.name} holds, {-most} to {most}"
+            f"uniform_: {low} to {high} is more than {self._spec.dtype.name} holds, {-most} to "
+            f"{most}"
         )
     spec = self._spec
-    # In the type itself, so that rounding does not reach the upper bound of (0, 1).
+    # In the dtype itself, so that rounding does not reach the upper bound of (0, 1).
     u = rand(spec.shape, dtype=spec.dtype, device=spec.device.device.name, generator=generator)
     return inplace.copy_(
         self, u if (low, high) == (0, 1) else e.add(e.mul(u, float(high - low)), float(low))
@@ -144,7 +151,7 @@ def random_(self: Value, *bounds: int, generator: Generator | None = None, **nam
 
 
 def _beyond(dtype: DType) -> int:
-    """One more than the largest number up to which the type holds all whole ones."""
+    """One more than the largest n such that the dtype holds all integers up to n."""
     if dtype.kind == "b":
         return 2
     if dtype.kind == "f":
@@ -228,7 +235,7 @@ def normal(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Normal numbers: of means and deviations that are tensors, or of numbers and a size."""
+    """Normal numbers: of tensors of means and deviations, or of numbers and a size."""
     creation.take("normal", named)
     tensors = [call.detached(v) for v in (mean, std) if isinstance(v, Value)]
     if not tensors and size is None:
@@ -261,8 +268,9 @@ def multinomial(
 ) -> Value:
     """Positions drawn with the weights of each row.
 
-    With replacement by the place of uniform numbers among the running sums of the weights. Without, the position of the
-    largest weight / exponential is distributed as the weights, and the next largest follow.
+    With replacement by binary search of uniform numbers in the running sums of the weights.
+    Without, the position of the largest weight / exponential is distributed as the weights, and the
+    next largest follow.
 
     Example:
         >>> torch.multinomial(torch.tensor([0.0, 1.0]), 1)
@@ -283,15 +291,14 @@ def multinomial(
     _check_weights(weights, 1 if replacement else num_samples)
     if not replacement:
         waits = e.neg(e.log(_open_uniform(shape, dtype, device, generator)))
-        # A weight of 0 is beaten by every other, however long that waits.
+        # A weight of 0 loses to every other, for any exponential.
         return topk(e.select(e.gt(weights, 0), e.div(weights, waits), -1.0), num_samples).indices
     sums = cumsum(weights, -1)
     total = views.narrow(sums, -1, shape[-1] - 1, 1)
     u = rand((*shape[:-1], num_samples), dtype=dtype, device=device, generator=generator)
     mark = e.mul(u, total)
-    mark = e.select(
-        e.lt(mark, total), mark, 0.0
-    )  # rounded up to the end, beyond which nothing lies
+    # Rounded up to the end.
+    mark = e.select(e.lt(mark, total), mark, 0.0)
     return searchsorted(sums, mark, right=True)
 
 
@@ -299,10 +306,12 @@ def _check_weights(weights: Value, distinct: int) -> None:
     """Raise for weights that are no distribution."""
     if not holds(weights, lambda v: e.logical_and(e.ge(v, 0), e.lt(v, math.inf))):
         raise RushlightError(
-            "multinomial: weights must be finite and not negative; there is an Inf, a NaN or one below 0"
+            "multinomial: weights must be finite and not negative; there is an Inf, a NaN or one "
+            "below 0"
         )
     places = reductions.sum(e.gt(weights, 0), -1)
     if not holds(places, lambda count: e.ge(count, distinct)):
         raise RushlightError(
-            f"multinomial: {distinct} different places need as many weights above 0 in every row of {weights._spec!r}"
+            f"multinomial: {distinct} different places need as many weights above 0 in every row "
+            f"of {weights._spec!r}"
         )

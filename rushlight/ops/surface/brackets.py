@@ -42,14 +42,14 @@ def _from_part(part: Any) -> Any:
 
 @memo
 def _get_at(x: Value, *parts: Any) -> Value:
-    """x at index tensors and others; slices and `...` in a form that has a hash."""
+    """x at index tensors and others; slices and `...` in a hashable form."""
     return subscript.get_item(
         x, tuple([p if isinstance(p, Value) else _from_part(p) for p in parts])
     )
 
 
 def get_item(x: Value, key: Any) -> Value:
-    """x[key]; views by ints and slices are made here, reads with index tensors are remembered."""
+    """x[key]; views by ints and slices are made here, reads with index tensors are memoised."""
     if key.__class__ is int:
         made = views.pick(x, 0, key)
         return subscript.get_item(x, key) if made is None else made
@@ -62,7 +62,7 @@ def get_item(x: Value, key: Any) -> Value:
     if not others:
         made = subscript.part(x, keys)
         return subscript.get_item(x, key) if made is None else made
-    for k in others:  # a mask, and an index without dimensions, are read
+    for k in others:  # masks and 0-dim indices are read from the device
         if not isinstance(k, Value) or k._spec.dtype not in INDEX or not k._spec.shape:
             return subscript.get_item(x, key)
     return _get_at(x, *map(_as_part, keys))
@@ -80,7 +80,7 @@ def set_item(x: Value, key: Any, value: Any) -> None:
     number = value.__class__ is float or value.__class__ is int
     usual = all(map(_is_plain, keys)) and (not number or x._spec.dtype.kind == "f")
     if usual and (number or isinstance(value, Value)):
-        # What shares memory with itself is refused when it is written.
+        # A write refuses memory that overlaps itself.
         inplace.check_record(x, "x[...] = value")
         seen = subscript.part(x, keys)
         if seen is not None and (number or len(value._spec.shape) <= len(seen._spec.shape)):

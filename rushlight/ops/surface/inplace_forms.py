@@ -75,7 +75,7 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
 def _scattering(name: str, function: Callable[..., Any]) -> Method:
     """The in-place form of an op that writes at indices. See Note [Scattering in place]."""
     usual = _stored(name, function)
-    # Under its memo, whose programs know nothing of the target.
+    # Below its memo, whose programs do not know the target.
     plain = getattr(function, "__wrapped__", function)
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
@@ -133,7 +133,7 @@ def _dividing(name: str, op: Elementwise) -> Method:
 
 
 def in_place_form(entry: Entry) -> Method:
-    """The method `<name>_`, as the declaration says that it writes."""
+    """The method `<name>_`, by the kind of write that the declaration states."""
     name, function = entry.name, entry.function
     op = getattr(function, "op", None)
     match entry.inplace:

@@ -1,11 +1,13 @@
-"""Views in place: the handle itself sees its memory in another way, or sees other memory.
+"""In-place views: the handle itself gets another layout of its memory, or other memory.
 
 # Note [Views in place]
-1. `x.t_()` gives x the spec, the place and the record of `x.t()`. The version goes up although no byte changes: who saved
-   the handle for a derivative would find it in another shape.
-2. What x was until then goes on as a hidden root of which x is now a view, and the older views of x find it: their count
-   of rewrites is behind x's, so the next use of their record puts them on the root (`tape.needed.refresh_view`).
-3. A leaf that requires gradients changes only where nothing is recorded; it stays a leaf, in its new shape.
+1. `x.t_()` gives x the spec, offset and record of `x.t()`. The version is incremented although no
+   byte changes: a record that saved the handle would find another shape.
+2. The old x continues as a hidden root, of which x becomes a view, and the older views of x find
+   it: their count of rewrites is behind x's, so the next use of their record moves them to the root
+   (`tape.record.needed`).
+3. A leaf that requires gradients changes only where nothing is recorded; it stays a leaf, in its
+   new shape.
 """
 
 from __future__ import annotations
@@ -44,25 +46,25 @@ def _is_leaf(x: Value) -> bool:
 
 
 def _root_of(x: Value, spec: Spec) -> Value:
-    """What x, which is nobody's view, was until now: the base of x and of its older views from now on."""
+    """The old value of x, which is no view: it becomes the base of x and of its older views."""
     root = call.lay(spec, x._memory, 0, x._node)
     root._history = history_of(x) + 1
     return root
 
 
 def see_as(x: Value, view: Callable[..., Any], name: str, *args: Any, **named: Any) -> Value:
-    """Give x what `view(x, ...)` sees. See Note [Views in place]."""
+    """Give x the layout of `view(x, ...)`. See Note [Views in place]."""
     leaf = x._node if _is_leaf(x) else None
     if leaf is not None and STATE.get().grad:
         raise InplaceError(
-            f"{name}: a leaf that requires gradients ({x._spec!r}) changes in place; do it under no_grad(), "
-            f"or use the op without the underscore"
+            f"{name}: a leaf that requires gradients ({x._spec!r}) changes in place; do it under "
+            "no_grad(), or use the op without the underscore"
         )
     impure()
     seen = view(x, *args, **named)
     if seen is x:
         return x
-    if x._spec.hidden:  # the handle is of one vmap alone: nobody else sees it
+    if x._spec.hidden:  # the handle belongs to one vmap: no other code uses it
         x._spec, x.physical = seen._spec, physical_of(seen)  # type: ignore[attr-defined]
         return x
     if x._base is None:
@@ -103,10 +105,14 @@ def _no_record(x: Value, name: str) -> None:
 
 
 def grow(storage: Storage, room: int, name: str) -> None:
-    """Give a storage a larger block with the old bytes at its start; every handle on it goes on."""
+    """Give a storage a larger block with the old bytes at its start.
+
+    All handles on it stay valid.
+    """
     if isinstance(storage, Lent) or not isinstance(storage.blocks, list):
         raise RushlightError(
-            f"{name}: the memory belongs to others too (NumPy, a capsule, another process); .clone() it first"
+            f"{name}: the memory belongs to others too (NumPy, a capsule, another process); "
+            ".clone() it first"
         )
     with replay.LOCK, replay.Pins([storage]):
         check_closed(storage, name)
@@ -116,15 +122,17 @@ def grow(storage: Storage, room: int, name: str) -> None:
         larger, old_room = Storage(pool, room), storage.room
         copy, tail = views.copy_into(pool, int32, (old_room // 4,), (1,), (1,))
         copy(larger.address, old, *tail)
-        # `larger` takes over the old block, and gives it back.
+        # `larger` takes the old block, and frees it.
         storage.address, larger.address = larger.address, old
         storage.room, larger.room = larger.room, old_room
         storage.blocks, larger.blocks = larger.blocks, storage.blocks
 
 
 def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None) -> Value:
-    """Another shape over the same memory, row by row or in a memory format, with more of it where needed; what is new is
-    not set."""
+    """Another shape over the same memory, in a memory format, extended where necessary.
+
+    New elements are uninitialised.
+    """
     impure()
     _no_record(self, "resize_")
     shape = shape_of(sizes)
@@ -144,12 +152,11 @@ def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None)
         and edge_of(base) is not None
     ):
         raise RushlightError(
-            f"resize_: {self._spec!r} is part of a tensor with gradients and {list(shape)} reaches beyond it; "
-            f"use .clone() first"
+            f"resize_: {self._spec!r} is part of a tensor with gradients and {list(shape)} reaches "
+            "beyond it; use .clone() first"
         )
-    if (
-        span * size > self._memory.room
-    ):  # strides of a memory format are dense, so the span is all it reaches
+    # Strides of a memory format are dense, so the span is all it needs.
+    if span * size > self._memory.room:
         grow(self._memory, room_for(span * size), "resize_")
     if base is None and not self._spec.contiguous:
         base = self._base = _root_of(self, self._spec)
@@ -167,7 +174,7 @@ def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None)
 
 
 def resize_as_(self: Value, the_template: Value, memory_format: Any = None) -> Value:
-    """`resize_` to the shape of another tensor, and to its memory format where that is to be preserved."""
+    """`resize_` to the shape of another tensor, and to its memory format with preserve_format."""
     if not isinstance(the_template, Value):
         raise KindError(
             f"resize_as_(): the template is a tensor, got {type(the_template).__name__}"
@@ -191,7 +198,10 @@ def set_(
     size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
 ) -> Value:
-    """See the memory of another tensor (or of a storage, by offset, size and stride); without one, no memory."""
+    """Use the memory of another tensor (or of a storage, by offset, size and stride).
+
+    Or no memory.
+    """
     _no_record(self, "set_")
     device: Any = self._spec.device
     if source is None:
@@ -206,10 +216,11 @@ def set_(
     if not isinstance(getattr(source, "_memory", None), Storage):
         raise KindError(f"set_(): the source is a tensor or a storage, got {type(source).__name__}")
     storage = source._memory
-    kind = getattr(source, "dtype", self._spec.dtype)  # of bytes there is none
+    kind = getattr(source, "dtype", self._spec.dtype)  # bytes have none
     if kind is not self._spec.dtype or storage.pool is not device:
         raise DTypeError(
-            f"set_: the source, of {kind.name} on {storage.pool.device.name}, must have the type and device of {self._spec!r}"
+            f"set_: the source, of {kind.name} on {storage.pool.device.name}, must have the type "
+            f"and device of {self._spec!r}"
         )
     itemsize = self._spec.dtype.itemsize
     shape: Shape = (source.nbytes() // itemsize,) if size is None else shape_of((tuple(size),))
@@ -223,10 +234,10 @@ def set_(
 
 
 def adopt(x: Value, other: Value) -> Value:
-    """x sees what `other`, a fresh handle, sees; older views of x keep the memory they have."""
+    """Give x the memory of `other`, a new handle; older views of x keep their memory."""
     impure()
     if other._memory is not x._memory:
-        # Whoever saved this tensor finds out by the version that its bits are others now.
+        # Records that saved this tensor detect the change by the version.
         other._memory.version += x._memory.version
         mark_written(other._memory)
     x._spec, x._memory, x._offset, x._base = other._spec, other._memory, other._offset, other._base
@@ -237,12 +248,16 @@ def adopt(x: Value, other: Value) -> Value:
 
 
 def replace_data(x: Value, value: Value) -> None:
-    """`x.data = value`: x shows other memory, of any shape and type where x is a leaf or has no record."""
+    """`x.data = value`: x uses other memory.
+
+    It may have any shape and dtype where x is a leaf or has no record.
+    """
     old, new, edge = x._spec, value._spec, edge_of(x)
     same = new.shape == old.shape and new.dtype is old.dtype and new.device is old.device
     if edge is not None and not same and type(edge) is not Leaf:
         raise ShapeError(
-            f"data: {new!r} cannot take the place of {old!r}, a result with a record; .detach() it first"
+            f"data: {new!r} cannot take the place of {old!r}, a result with a record; .detach() it "
+            "first"
         )
     if edge is not None and not new.differentiable:
         raise DTypeError(
@@ -258,12 +273,13 @@ def replace_data(x: Value, value: Value) -> None:
 
 def _refuse_gradient(old: Spec, new: Spec, _: Value) -> None:
     raise ShapeError(
-        f"backward: a gradient comes for a leaf {old!r} whose .data has become {new!r} since; set .data before the forward pass"
+        f"backward: a gradient comes for a leaf {old!r} whose .data has become {new!r} since; set "
+        ".data before the forward pass"
     )
 
 
 def detach_(self: Value) -> Value:
-    """Forget the record: from here on a tensor without gradients."""
+    """Drop the record: x becomes a tensor without gradients."""
     if self._base is not None and edge_of(self) is not None:
         raise RushlightError("detach_: a view cannot be detached in place; use .detach()")
     self._node = None
@@ -283,12 +299,12 @@ def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
     shape = self._spec.shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ShapeError(
-            f"fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got {self._spec!r}"
+            "fill_diagonal_: a matrix, or equal sizes in all dimensions, are needed, got "
+            f"{self._spec!r}"
         )
     rows, columns = shape[0], shape[1]
-    again = (
-        bool(wrap) and len(shape) == 2 and rows > columns + 1
-    )  # asked before anything is written
+    # Checked before anything is written.
+    again = bool(wrap) and len(shape) == 2 and rows > columns + 1
     inplace.copy_(_strided(self, min(shape), 0), fill_value)
     if again:
         step = columns + 1
@@ -299,7 +315,7 @@ def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:
 
 
 def fill_(self: Value, value: Any) -> Value:
-    """One value everywhere, a number or a 0-dim tensor; also where elements share their memory."""
+    """One value everywhere, a number or a 0-dim tensor; also where elements share memory."""
     if isinstance(value, Value) and value._spec.shape:
         raise ShapeError(f"fill_: the value must be a number or 0-dim, got {value._spec!r}")
     if self._spec.contiguous:

@@ -1,13 +1,13 @@
-"""`out=`: a result stored in tensors that are there already.
+"""`out=`: a result stored in existing tensors.
 
 # Note [Out arguments]
-1. Only functions of a module take `out`, never methods. A declaration states which, and what is stored (`Entry.out`);
-   `accept` gives a module's functions the keyword, once, when the package is made.
-2. The elementwise call sites and the short composites take `out` themselves (`takes_out`), because a function around
-   them would cost a tenth of the call; under `memo` the function that looks for the keyword runs only where a call is
-   not known. All others are called by such a function.
-3. The result is made first and then stored, so `out` may overlap the inputs. It is resized where its shape is another,
-   with PyTorch's warning where it had elements, and cast where PyTorch would.
+1. Only functions of a module take `out`, never methods. A declaration states which, and what is
+   stored (`Entry.out`); `public.py` gives a function the keyword when its name is first used.
+2. The elementwise call sites and the short composites take `out` themselves (`takes_out`), because
+   a wrapper would cost a tenth of the call; under `memo` the wrapper that handles the keyword runs
+   only where a call is not memoised. All others are called by such a wrapper.
+3. The result is made first and then stored, so `out` may overlap the inputs. It is resized where
+   its shape differs, with PyTorch's warning where it had elements, and cast where PyTorch would.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rushlight.tape.record.value import Value
 
 
 def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose error for something else than a tensor is PyTorch's class and says what was given."""
+    """The function with PyTorch's error for an argument that is no tensor."""
 
     names = Names(function)
 
@@ -48,18 +48,19 @@ def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refuse_kind(name: str, error: AttributeError, given: Iterable[Any]) -> None:
-    """Raise for something else than a tensor, if it was an argument that lacks an attribute of tensors."""
+    """Raise for an argument that is no tensor, if one lacks an attribute of tensors."""
     lacking = error.obj
     if isinstance(error, RushlightError) or isinstance(lacking, (Value, ModuleType)):
         return
     if error.name == "_spec" or _is_among(lacking, given, 3):
         raise DTypeError(
-            f"{name}(): a tensor is needed where {type(lacking).__name__} was given; make one with rushlight.tensor(...)"
+            f"{name}(): a tensor is needed where {type(lacking).__name__} was given; make one with "
+            "rushlight.tensor(...)"
         ) from None
 
 
 def _is_among(thing: Any, given: Iterable[Any], depth: int) -> bool:
-    kind = type(thing)  # what was converted on the way is of the same class
+    kind = type(thing)  # a converted argument is of the same class
     return any(
         type(each) is kind
         or (depth > 0 and isinstance(each, (tuple, list)) and _is_among(thing, each, depth - 1))
@@ -120,7 +121,7 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if kind == "numbers" and isinstance(out, Value):
             made = Needed.cast(made, out._spec.dtype)
         if kind == "line" and isinstance(out, Value) and out._spec.numel == made._spec.numel:
-            made = Needed.reshape(made, out._spec.shape)  # a line fills an out of any shape
+            made = Needed.reshape(made, out._spec.shape)  # a vector fills an out of any shape
         return Needed.store_out(name, out, made, kind)
 
     called.takes_out = True  # type: ignore[attr-defined]
@@ -130,5 +131,6 @@ def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def check_exact(name: str, out: Value, result: Value) -> None:
     if out._spec.dtype is not result._spec.dtype:
         raise RushlightError(
-            f"{name}(): expected out to have type {result._spec.dtype.name}, but got {out._spec!r}; give an out of that type"
+            f"{name}(): expected out to have type {result._spec.dtype.name}, but got "
+            f"{out._spec!r}; give an out of that type"
         )

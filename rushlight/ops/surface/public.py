@@ -1,4 +1,4 @@
-"""Public functions of the namespaces: ops, and functions of ops, with the checks and keywords that users see.
+"""Public functions of the namespaces: ops, and functions of ops, with users' checks and keywords.
 
 A namespace makes each of its functions here when the name is first used. See Note [Lazy names].
 """
@@ -18,15 +18,15 @@ from rushlight.ops.surface.out import kinds_only, tensors_only, with_out
 PACKAGE = "rushlight"
 
 
-def settled(where: str, name: str, function: Any) -> Any:
-    """The function, found where it says it is, so that it can be pickled and shown by name."""
+def located(where: str, name: str, function: Any) -> Any:
+    """The function, with its public module and name, for pickling and printing."""
     if isinstance(function, FunctionType) and name[0] != "_" and not _is_found(function):
         function.__module__, function.__qualname__ = where, name
     return function
 
 
 def _is_found(function: FunctionType) -> bool:
-    if function.__module__ == PACKAGE:  # whose functions are made as they are asked for
+    if function.__module__ == PACKAGE:  # whose functions are made on demand
         return True
     module = sys.modules.get(function.__module__)
     return module is not None and vars(module).get(function.__qualname__) is function
@@ -38,15 +38,15 @@ def checked_kinds(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def storing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a namespace with the keyword `out`; `stores` says what is stored."""
+    """A function of a namespace with the keyword `out`; `stores` names the stored value."""
     return with_out(function.__name__, function)
 
 
 def with_its_out(name: str, found: Any) -> Any:
     """`rushlight.<name>`, defined elsewhere; a function that states what it stores takes `out`."""
     if getattr(found, "stores", "") and not hasattr(found, "takes_out"):
-        return settled(PACKAGE, name, with_out(name, found))
-    return settled(PACKAGE, name, found)
+        return located(PACKAGE, name, with_out(name, found))
+    return located(PACKAGE, name, found)
 
 
 def of_package(name: str, function: Any) -> Any:
@@ -57,8 +57,8 @@ def of_package(name: str, function: Any) -> Any:
 
 
 def of_tensors(name: str, function: Any) -> Any:
-    """`rushlight.<name>`, of a function that a sparse tensor has another one for."""
-    return settled(PACKAGE, name, tensors_only(name, checked(name, function)))
+    """`rushlight.<name>`, of a function with another implementation for sparse tensors."""
+    return located(PACKAGE, name, tensors_only(name, checked(name, function)))
 
 
 def in_place_of_package(tensor: type, name: str) -> Any:
@@ -74,11 +74,11 @@ def op_of_package(name: str) -> Any:
         function = with_out(name, function)
     elif not _checks_itself(function):
         function = tensors_only(name, function)
-    return settled(PACKAGE, name, function)
+    return located(PACKAGE, name, function)
 
 
 def op_of_namespace(where: str, name: str, op: str) -> Any:
-    """An op as a function of `where`, under the name it has there."""
+    """An op as a function of `where`, under its name there."""
     entry = REGISTRY[op]
     function = entry.function
     takes_out = entry.out and (where != f"{PACKAGE}.nn.functional" or _is_of_functional(op))
@@ -87,8 +87,8 @@ def op_of_namespace(where: str, name: str, op: str) -> Any:
     elif where == f"{PACKAGE}.nn.functional" and not entry.top and not _checks_itself(function):
         function = tensors_only(name, function)
     elif entry.top and _checks_itself(function):  # the package has the same object
-        return settled(PACKAGE, op, function)
-    return settled(where, name, function)
+        return located(PACKAGE, op, function)
+    return located(where, name, function)
 
 
 def _is_of_functional(op: str) -> bool:

@@ -1,4 +1,4 @@
-"""Questions about tensors and types that need no kernel."""
+"""Queries of tensors and dtypes that need no kernel."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rushlight.core.shapes import Size, broadcast_shapes as _broadcast
 from rushlight.tape.record import state
 from rushlight.tape.record.value import Value
 
-# Bits after the point and the smallest exponent of a normal number.
+# Bits of the fraction and the smallest exponent of a normal number.
 _SHAPES = {float16: (10, -14), bfloat16: (7, -126), float32: (23, -126), float64: (52, -1022)}
 _DIGITS = {float16: 1e-3, bfloat16: 1e-2, float32: 1e-6, float64: 1e-15}
 
 
 class finfo:
-    """What a floating-point type can hold."""
+    """The limits of a floating-point dtype."""
 
     def __init__(self, type: DType | None = None) -> None:
         dtype = get_default() if type is None else real_type(type)
@@ -45,13 +45,14 @@ class finfo:
 
     def __repr__(self) -> str:
         return (
-            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
-            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
+            f"dtype={self.dtype})"
         )
 
 
 class iinfo:
-    """What an integer type can hold."""
+    """The limits of an integer dtype."""
 
     def __init__(self, type: DType = int32) -> None:
         if type.kind not in "iu":
@@ -72,12 +73,12 @@ def is_tensor(obj: Any) -> bool:
 
 
 def is_floating_point(input: Value) -> bool:
-    """Whether the elements are of floating point."""
+    """Whether the dtype is floating-point."""
     return input._spec.dtype.kind == "f"
 
 
 def is_complex(input: Value) -> bool:
-    """Whether the elements are complex."""
+    """Whether the dtype is complex."""
     return input._spec.dtype.kind == "c"
 
 
@@ -87,12 +88,12 @@ def is_inference(input: Value) -> bool:
 
 
 def is_conj(input: Value) -> bool:
-    """False: conjugates are never put off here."""
+    """False: conjugates are never lazy here."""
     return False
 
 
 def is_neg(input: Value) -> bool:
-    """False: negatives are never put off here."""
+    """False: negatives are never lazy here."""
     return False
 
 

@@ -17,8 +17,10 @@ from rushlight.tape.program.memo import memo
 
 
 def _never_itself(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with a view of its argument in place of the argument: a handle of its own, which may get hooks, be
-    detached or change its shape in place, and has a record."""
+    """The function with a view of its argument in place of the argument.
+
+    It is a new handle with a record, which may get hooks, be detached or change its shape in place.
+    """
 
     @functools.wraps(function)
     def called(*args: Any, **named: Any) -> Any:
@@ -46,7 +48,7 @@ def finished(entry: Entry) -> Entry:
     """The entry of a declaration with the function that users call."""
     function = _never_itself(entry.function) if entry.fresh else entry.function
     if entry.pure:
-        # A call with `out` writes, so it is never learned and runs the function under the memo.
+        # A call with `out` writes, so it is never memoised and runs the function under the memo.
         takes_out = entry.out and entry.top and entry.out_top
         function = _memoised((with_out if takes_out else tensors_only)(entry.name, function))
         if hasattr(entry.function, "op"):

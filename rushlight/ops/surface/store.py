@@ -17,7 +17,7 @@ from rushlight.tape.record.value import Value
 
 
 def store(name: str, out: Any, result: Any, kind: Out | None = None) -> Any:
-    """Put a result, or one for each of several outs, where it is wanted; what is given back is `out`."""
+    """Store a result, or one for each of several outs; returns `out`."""
     if kind is None:
         kind = REGISTRY[name].out
     if isinstance(result, Value):
@@ -46,8 +46,8 @@ def _check_one(name: str, out: Any, result: Value, kind: Out) -> None:
         raise TypeError(f"{name}(): out must be a tensor, got {type(out).__name__}")
     if STATE.get().grad and (edge_of(out) is not None or edge_of(result) is not None):
         raise RushlightError(
-            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the "
-            f"arguments requires grad; use no_grad(), or the result without out"
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, "
+            "but one of the arguments requires grad; use no_grad(), or the result without out"
         )
     if out._spec.device is not result._spec.device:
         raise DeviceError(
@@ -57,10 +57,10 @@ def _check_one(name: str, out: Any, result: Value, kind: Out) -> None:
         check_exact(name, out, result)
     if not castable(result._spec.dtype, out._spec.dtype):
         raise DTypeError(
-            f"{name}(): result type {result._spec.dtype.name} can't be cast to the desired output type "
-            f"{out._spec.dtype.name}; give an out of type {result._spec.dtype.name}"
+            f"{name}(): result type {result._spec.dtype.name} can't be cast to the desired output "
+            f"type {out._spec.dtype.name}; give an out of type {result._spec.dtype.name}"
         )
-    if out._spec.shape == result._spec.shape:  # another is resized first
+    if out._spec.shape == result._spec.shape:  # another shape is resized first
         inplace.check_writable(out, name)
 
 
@@ -74,9 +74,10 @@ def _store_one(name: str, out: Value, result: Value) -> Value:
 def _resize(name: str, out: Value, result: Value) -> None:
     if out._spec.numel:
         warnings.warn(
-            f"{name}(): An output with one or more elements was resized since it had shape {list(out._spec.shape)}, "
-            f"which does not match the required output shape {list(result._spec.shape)}. Resize it with "
-            f"out.resize_(0) first to reuse it for another shape.",
+            f"{name}(): An output with one or more elements was resized since it had shape "
+            f"{list(out._spec.shape)}, which does not match the required output shape "
+            f"{list(result._spec.shape)}. Resize it with out.resize_(0) first to reuse it for "
+            "another shape.",
             stacklevel=5,
         )
     resize_(out, result._spec.shape)

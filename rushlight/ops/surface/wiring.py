@@ -1,4 +1,4 @@
-"""Hands the tape the ops it calls itself, and the registry the functions that users call."""
+"""Gives the tape the ops it calls itself, and the registry the functions that users call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joining and splitting under NumPy's names, grids, and the views that are written into a copy of their base."""
+"""Joining and splitting under NumPy's names, grids, and views written into copies."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from rushlight.tape.record.value import Value
 
 
 def _cuts(x: Value, given: Any, op: str) -> int | tuple[int, ...]:
-    """A number of parts, or the places to cut at; a tensor of either is read."""
+    """A number of parts, or the positions of cuts; a tensor of either is read."""
     if isinstance(given, Value):
         if given._spec.dtype is not int64 or len(given._spec.shape) > 1:
             raise DTypeError(
-                f"{op}: places must be an int64 tensor of at most one dimension, got {given._spec!r}"
+                f"{op}: places must be an int64 tensor of at most one dimension, got "
+                f"{given._spec!r}"
             )
         numbers = read_back.read(given)
         return tuple(numbers) if given._spec.shape else int(numbers[0])
@@ -43,7 +44,7 @@ _OVERLOADS = dict.fromkeys(
 def tensor_split(
     input: Value, indices_or_sections: int | Sequence[int] | Value, dim: int = 0
 ) -> tuple[Value, ...]:
-    """A dimension in so many parts, the first ones larger by one where needed, or cut at places; views.
+    """A dimension in so many parts, the first ones larger by one, or cut at positions; views.
 
     Example:
         >>> torch.tensor_split(torch.arange(5), 2)
@@ -80,7 +81,8 @@ def _split_along(name: str, least: int, dim_of: Callable[[int], int]) -> None:
             parts = indices_or_sections
             if parts <= 0 or input._spec.shape[dim] % parts:
                 raise ShapeError(
-                    f"{name}: dimension {dim} of {input._spec!r} does not split into {parts} equal parts"
+                    f"{name}: dimension {dim} of {input._spec!r} does not split into {parts} equal "
+                    "parts"
                 )
         return tensor_split(input, indices_or_sections, dim)
 
@@ -101,13 +103,13 @@ def split_with_sizes(input: Value, split_sizes: Sequence[int], dim: int = 0) -> 
 
 @composite("unsafe_split")
 def unsafe_split(input: Value, split_size: int, dim: int = 0) -> tuple[Value, ...]:
-    """`split`; here it is always safe to write to a part."""
+    """`split`; here writes to a part are always safe."""
     return views.split(input, split_size, dim)
 
 
 @composite("unsafe_chunk")
 def unsafe_chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
-    """`chunk`; here it is always safe to write to a part."""
+    """`chunk`; here writes to a part are always safe."""
     return views.chunk(input, chunks, dim)
 
 
@@ -123,14 +125,14 @@ def _grown(op: str, name: str, tensors: Sequence[Value]) -> list[Value]:
 
 @composite("hstack", method=False, out="cast", pure=True)
 def hstack(tensors: Sequence[Value]) -> Value:
-    """Side by side: along the first dimension of vectors, the second of others."""
+    """Concatenated along the first dimension of vectors, the second of others."""
     values = _grown("hstack", "atleast_1d", tensors)
     return views.cat(values, 0 if len(values[0]._spec.shape) == 1 else 1)
 
 
 @composite("vstack", method=False, out="cast", pure=True)
 def vstack(tensors: Sequence[Value]) -> Value:
-    """One below the other; vectors are rows."""
+    """Concatenated along the first dimension; vectors are rows."""
     return views.cat(_grown("vstack", "atleast_2d", tensors), 0)
 
 
@@ -142,13 +144,13 @@ def row_stack(tensors: Sequence[Value]) -> Value:
 
 @composite("dstack", method=False, out="cast", pure=True)
 def dstack(tensors: Sequence[Value]) -> Value:
-    """One behind the other: along the third dimension."""
+    """Concatenated along the third dimension."""
     return views.cat(_grown("dstack", "atleast_3d", tensors), 2)
 
 
 @composite("column_stack", method=False, out="cast", pure=True)
 def column_stack(tensors: Sequence[Value]) -> Value:
-    """Side by side; vectors are columns."""
+    """Concatenated along the second dimension; vectors are columns."""
     listed = views.several("column_stack", tensors)
     values = [v if len(v._spec.shape) > 1 else views.reshape(v, (v._spec.numel, 1)) for v in listed]
     return hstack(values)
@@ -247,7 +249,7 @@ def cartesian_prod(*tensors: Value) -> Value:
 
 @composite("combinations")
 def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Value:
-    """All combinations of r elements of a vector, as rows in the order of their places.
+    """All combinations of r elements of a vector, as rows in the order of their positions.
 
     Example:
         >>> torch.combinations(torch.tensor([1, 2, 3]))
@@ -267,7 +269,8 @@ def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Va
     if r > _MOST_CHOSEN:
         raise ShapeError(f"combinations: r must be at most {_MOST_CHOSEN}, got {r}")
     creation.check_room("combinations", input._spec.device, input._spec.dtype, (count, r))
-    # Beginnings that can be completed are no more than the results: each is continued in every way, in turn.
+    # Prefixes that can be completed are no more than the results: each is extended in every way, in
+    # turn.
     step = 0 if with_replacement else 1
     last = creation.arange(n if with_replacement else n - r + 1, device=device)
     columns = [last]
@@ -282,27 +285,30 @@ def combinations(input: Value, r: int = 2, with_replacement: bool = False) -> Va
     return indexing.rows(input, views.stack(columns, 1))
 
 
-_MOST_CHOSEN = 1 << 10  # elements of one combination: each is a step of its own
+_MOST_CHOSEN = 1 << 10  # elements of one combination: each is a separate step
 
 
 def _triangle_places(
     op: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Any
 ) -> Value:
-    """Rows that have elements, and the run of columns of each: nothing is made that is larger than the result."""
+    """Rows that have elements, and the range of columns of each.
+
+    Nothing larger than the result is made.
+    """
     if row < 0 or col < 0:
         raise ShapeError(f"{op}: sizes must not be negative, got {row} and {col}")
-    offset = max(
-        -row, min(col, offset)
-    )  # beyond is nothing else, or int64 would not hold sums with it
+    # Larger values change nothing and could overflow int64.
+    offset = max(-row, min(col, offset))
     begin, end = (max(0, -offset), row) if lower else (0, min(row, col - offset))
     if begin >= end or not col:
         return creation.empty(2, 0, dtype=dtype, device=device)
-    # Row i has min(col, i + offset + 1) elements in the lower triangle, col - max(0, i + offset) in the upper one.
+    # Row i has min(col, i + offset + 1) elements in the lower triangle, col - max(0, i + offset) in
+    # the upper one.
     if lower:
-        full = min(end, max(begin, col - offset))  # from this row on all columns belong
+        full = min(end, max(begin, col - offset))  # all columns belong from this row on
         count = (begin + full - 1 + 2 * (offset + 1)) * (full - begin) // 2 + (end - full) * col
     else:
-        full = min(end, max(begin, -offset + 1))  # before this row all columns belong
+        full = min(end, max(begin, -offset + 1))  # all columns belong before this row
         count = (full - begin) * col + (2 * (col - offset) - full - end + 1) * (end - full) // 2
     creation.check_room(op, creation.resolve_pool(device), dtype, (2, count))
     rows = creation.arange(begin, end, device=device)
@@ -422,7 +428,7 @@ def as_strided_scatter(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Value:
-    """The input with what as_strided would see of it replaced."""
+    """The input with the elements of its as_strided view replaced."""
     whole = e.clone(input)
     seen = reshaping.layout_of("as_strided_scatter", whole, size, stride, storage_offset)
     return _replaced("as_strided_scatter", whole, src, seen)
@@ -435,9 +441,8 @@ def _copying(name: str) -> None:
     seen = REGISTRY.declared[name].function
 
     def function(*args: Any, **named: Any) -> Any:
-        if (
-            name == "view" and not args[0]._spec.contiguous
-        ):  # a copy need not lie as the tensor does
+        # A copy need not have the tensor's layout.
+        if name == "view" and not args[0]._spec.contiguous:
             args = (e.clone(args[0]), *args[1:])
         out = seen(*args, **named)
         return tuple(e.clone(v) for v in out) if isinstance(out, tuple) else e.clone(out)

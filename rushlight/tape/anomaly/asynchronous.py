@@ -153,7 +153,7 @@ class Log:
             test(self.scratch.address, operand, word, *tail)
 
     def read(self) -> None:
-        """Wait for the words; raise for the first entry that is to blame."""
+        """Wait for the words; raise for the first entry at fault."""
         if not self.entries:
             return
         entries, met = self.entries, array("i", bytes(4 * len(self.entries)))

@@ -63,7 +63,7 @@ def is_to_blame(found: int, from_worst: int) -> bool:
 
 
 def forward_error(plan: Plan, kind: int, where: str, called: str) -> AnomalyError:
-    """`where` says which elements, as words in brackets."""
+    """`where` names the elements, as words in brackets."""
     name, what = plan.op.name, NAMES[kind] + where
     source = "from finite operands" if kind == INFINITE else "from operands without one"
     message = (
@@ -78,8 +78,7 @@ def backward_error(plan: Plan, kind: int, where: str, called: str) -> AnomalyErr
     source = "is finite" if kind == INFINITE else "has none"
     message = (
         f"{name}: {what} from its backward, where the gradient that came in {source}; {name} was "
-        f"called at {called} "
-        f"({_operands(plan)}){_hint(kind)}"
+        f"called at {called} ({_operands(plan)}){_hint(kind)}"
     )
     return AnomalyError(message, what, name, called, True)
 
@@ -102,7 +101,7 @@ ORIGINS: weakref.WeakKeyDictionary[Node, tuple[Plan, SourceLine]] = weakref.Weak
 
 
 def note_origins(node: Node, parts: Sequence[Value | None]) -> None:
-    """Remember whose derivative made the gradients, for the next order."""
+    """Note the node whose derivative made the gradients, for the next order."""
     for part in parts:
         made = None if part is None else part._node
         made = made.node if type(made) is Output else made

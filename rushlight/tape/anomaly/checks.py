@@ -148,7 +148,7 @@ def _check_slowly(spec: Spec, _: int, operand: int) -> None:
         raise _Bad
 
 
-# ---- blame ----
+# ---- fault ----
 
 
 def _judge(reference: ref[Plan], in_place: bool, met: int, *numbers: Any) -> None:

@@ -1,4 +1,4 @@
-"""The few ops the tape itself calls. `ops/` puts them here, so that the tape imports no op."""
+"""The few ops that the tape calls. `ops/` registers them, so that the tape imports no op."""
 
 from __future__ import annotations
 
@@ -14,45 +14,39 @@ from rushlight.tape.record.written import describe_writes
 
 
 class Needed:
-    """Filled in by `ops/`; see `provide`."""
+    """Set by `ops/`; see `provide`."""
 
     add: Callable[[Value, Value], Value]
     add_into: Callable[[Value, Value], None]  # target += value, without record
-    add_all: Callable[
-        [Any, Any, Any], None
-    ]  # `add_into` of pairs, prepared writes, and calls after them: all or none
-    copy_into: Callable[
-        [Value, Value], None
-    ]  # a value's bits put into another's memory, without record
+    # `add_into` of pairs, prepared writes, and calls after them: all or none.
+    add_all: Callable[[Any, Any, Any], None]
+    # Copies a value's bits into another's memory, without record.
+    copy_into: Callable[[Value, Value], None]
     clone: Callable[[Value], Value]
     cast: Callable[[Value, Any], Value]
     sum_to: Callable[[Value, Shape], Value]
     full: Callable[[Spec, float], Value]
-    fill_plan: Callable[[Spec], Any]  # what `full` runs
-    view_of: Callable[
-        [Value, Spec, int], Value
-    ]  # a view of a base by spec and byte offset, recorded
+    fill_plan: Callable[[Spec], Any]  # the plan of `full`
+    # A view of a base by spec and byte offset, recorded.
+    view_of: Callable[[Value, Spec, int], Value]
     reshape: Callable[[Value, Shape], Value]
     contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
-    rooted: Callable[[Value], Value]  # a value that is nobody's view any more
-    constant_in: Callable[
-        [Value, Value], Value
-    ]  # the first, recorded as a function of the second that is constant
-    rebase: Callable[
-        [Value, Any], None
-    ]  # the record of new bits, given to who was written to and to its base
-    store_out: Callable[..., Any]  # a result put where `out` says
+    rooted: Callable[[Value], Value]  # makes a value independent of its base
+    # The first, recorded as a constant function of the second.
+    constant_in: Callable[[Value, Value], Value]
+    # Gives the record of new bits to the target and its base.
+    rebase: Callable[[Value, Any], None]
+    store_out: Callable[..., Any]  # stores a result in `out`
     write_view: Any  # the op (base, value) -> base with a view replaced
-    with_view: Callable[
-        [Value, Value, Spec, int], Value
-    ]  # a copy of a base with a view, by spec and offset, replaced
+    # A copy of a base with a view, by spec and offset, replaced.
+    with_view: Callable[[Value, Value, Spec, int], Value]
     permute: Callable[[Value, Shape], Value]
     cat: Callable[[Any, int], Value]
     batch_rule: Callable[[Any], Any]  # an op's batching rule
     number: Callable[[Any], Value]  # a Python number as a 0-dim tensor on the default device
     from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
-    batch_plan: Callable[..., Any]  # what stands for the plan of a call with batched operands
+    batch_plan: Callable[..., Any]  # the BatchPlan of a call with batched operands
     detach_batch: Callable[[Value], Value]  # a batched value without a record
     replace_data: Callable[[Value, Value], None]  # `x.data = value`
     sparse_gradients: Callable[[], None]  # lets backward passes make sparse gradients
@@ -81,19 +75,19 @@ def _importing(name: str, place: str) -> Callable[..., Any]:
 
 
 def fits(part: Value, spec: Spec) -> bool:
-    """Whether a gradient has the shape and type of its operand."""
+    """Whether a gradient has the shape and dtype of its operand."""
     return part._spec.shape == spec.shape and part._spec.dtype is spec.dtype
 
 
 def fitted(part: Value, spec: Spec) -> Value:
-    """A gradient summed to the shape of its operand and cast to its type."""
+    """A gradient summed to the shape of its operand and cast to its dtype."""
     if part._spec.shape != spec.shape:
         part = Needed.sum_to(part, spec.shape)
     return part if part._spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
 
 
 def edge_of(value: Value) -> Any:
-    """The value's node, brought up to date where it is a view of what was written to since."""
+    """The value's node, updated where it is a view of a base that was written to since."""
     base = value._base
     if base is not None and history_of(value) != history_of(base):
         refresh_view(value)
@@ -101,7 +95,7 @@ def edge_of(value: Value) -> Any:
 
 
 def is_followed(value: Value) -> bool:
-    """Whether a derivative through what is made of the value may be asked for: it has a record, or a tangent."""
+    """Whether a derivative of the value may be needed: it has a record, or a tangent."""
     state = STATE.get()
     if state.grad and edge_of(value) is not None:
         return True
@@ -109,7 +103,7 @@ def is_followed(value: Value) -> bool:
 
 
 def refresh_view(value: Value) -> None:
-    """Record a view again, from the base's present record: the base was written to since the view was made."""
+    """Record a view again, from the base's present record: the base was written to since."""
     base = value._base
     assert base is not None
     if base._base is not None or base._memory is not value._memory:  # See Note [Views in place]
@@ -121,7 +115,7 @@ def refresh_view(value: Value) -> None:
             return
         base = value._base = root
     _check_function(value)
-    with Changed(grad=True):  # somebody may only be asking, under no_grad
+    with Changed(grad=True):  # the caller may only be reading, under no_grad
         fresh = Needed.view_of(base, value._spec, value._offset - base._offset)
     value._node = fresh._node
     value._history = history_of(base)
@@ -131,13 +125,14 @@ def refresh_view(value: Value) -> None:
 
 
 def _check_function(value: Value) -> None:
-    """Refuse to record anew a view that a user's function gave: its derivative is the function's, and the view's no more."""
+    """Refuse to record again a view of a user's function: its derivative is the function's."""
     edge = value._node
     node, index = (edge.node, edge.index) if edge.__class__ is Output else (edge, 0)
     context = getattr(node, "context", None)
     if context is None or index in context._left.written:
         return
     raise InplaceError(
-        f"{node.name()}: its result {value._spec!r} is a view of an argument, and that memory was written to in place since "
-        f"{describe_writes([value._memory])}; let forward return a clone, or write to one"
+        f"{node.name()}: its result {value._spec!r} is a view of an argument, and that memory was "
+        f"written to in place since {describe_writes([value._memory])}; let forward return a "
+        "clone, or write to one"
     )
