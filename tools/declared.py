@@ -3,8 +3,8 @@
     python -m tools.declared            writes the file
     python -m tools.declared --check    exits with 1 where it is not current
 
-The package itself reads that file, so this program imports the files of `ops/` without the package's
-`__init__`.
+The package itself reads that file, so this program imports the files of `ops/` without the
+package's `__init__`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 PACKAGE = Path(__file__).parents[1] / "rushlight"
 PATH = PACKAGE / "ops" / "declared.py"
 
-HEAD = '''"""Which file of `ops/` declares each op, and which namespaces have it. Written by `make stubs`.
+HEAD = '''\
+"""Which file of `ops/` declares each op, and which namespaces have it. Written by `make stubs`.
 
 A name loads its file when it is first used (Note [Lazy names]), so these are known without it.
 """

@@ -1,4 +1,4 @@
-"""Names load when first used: what `import rushlight` imports, and that lazy names are like others."""
+"""Names load when first used: the imports of `import rushlight`, and lazy names are like others."""
 
 from __future__ import annotations
 
