@@ -177,8 +177,10 @@ _NAMES.made(
     [*_declared.TOP_IN_PLACE, "detach_", "fill_", "resize_as_", "zero_"],
     lambda name: _public.in_place_of_package(Tensor, name),
 )
-_WORDS = ("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float")
-_WORDS += ("Half", "Int", "Long", "Short", "UInt16", "UInt32", "UInt64")
+_WORDS = (
+    *("BFloat16", "Bool", "Byte", "Char", "ComplexDouble", "ComplexFloat", "Double", "Float"),
+    *("Half", "Int", "Long", "Short", "UInt16", "UInt32", "UInt64"),
+)
 _NAMES.made(
     [f"{word}Storage" for word in _WORDS],
     lambda name: _importlib.import_module("rushlight.storage").KINDS[name],

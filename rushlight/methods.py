@@ -18,6 +18,7 @@ from rushlight.ops.arguments import checked
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface import operators, questions
+from rushlight.ops.surface.documentation import describe_in_place, described
 from rushlight.ops.surface.keywords import with_second_names
 from rushlight.tape.record.value import Value
 
@@ -90,13 +91,15 @@ def install(tensor: type[Value]) -> None:
 
 
 def _op(name: str) -> Callable[[], Any]:
-    return lambda: with_second_names(REGISTRY[name].function)
+    return lambda: described(with_second_names(REGISTRY[name].function))
 
 
 def _in_place(name: str) -> Callable[[], Any]:
     def make() -> Any:
         forms = importlib.import_module("rushlight.ops.surface.inplace_forms")
-        return forms.in_place_form(REGISTRY[name])
+        method = forms.in_place_form(REGISTRY[name])
+        describe_in_place(method, name, REGISTRY[name].function)
+        return method
 
     return make
 

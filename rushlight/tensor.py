@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rushlight import dlpack, interop, methods, printing
 from rushlight.core import dtypes
@@ -123,7 +123,7 @@ class Tensor(Value):
     def requires_grad(self, wanted: bool) -> None:
         self.requires_grad_(wanted)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set whether gradients of this leaf are computed."""
         edge = edge_of(self)
         if requires_grad and edge is None:

@@ -320,7 +320,9 @@ def shown_member(module: str, name: str, member: Any) -> list[str]:
         if name.endswith("_") and name in vars(Tensor) and not name.startswith("_"):
             return [of_input(name)]
         home = sys.modules[member.__module__]
-        plain = "Value" not in str(inspect.signature(member)) and home.__name__ not in MODULES
+        where = home.__name__
+        plain = not where.startswith("rushlight.ops.") and where not in MODULES
+        plain = plain and "Value" not in str(inspect.unwrap(member).__annotations__)
         if plain and getattr(home, name, None) is member:
             return [f"from {home.__name__} import {name} as {name}"]
         return [written(name, member)]

@@ -14,6 +14,7 @@ from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.random import random
 from rushlight.ops.registry import REGISTRY, stores as _stores
 from rushlight.ops.surface import inplace as writing
+from rushlight.ops.surface.documentation import described
 from rushlight.ops.surface.public import checked_kinds, op_of_namespace, storing
 from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
@@ -44,11 +45,13 @@ def _written(kernel: Any, input: Tensor, *numbers: Any) -> Any:
     return writing.apply_inplace(kernel.op, input, *numbers)
 
 
+@described
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where positive, else 0."""
     return input.relu_() if inplace else e.relu(input)
 
 
+@described
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
     return _written(e.silu, input) if inplace else e.silu(input)
@@ -63,16 +66,19 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
     return scaled.leaky_relu(input, negative_slope)
 
 
+@described
 def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
     return e.sigmoid(input)
 
 
+@described
 def tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent."""
     return e.tanh(input)
 
 
+@described
 def softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Tensor:
@@ -80,6 +86,7 @@ def softmax(
     return _softmax(input, implied_dim("softmax", dim, input.ndim) if dim is None else dim, dtype)
 
 
+@described
 def log_softmax(
     input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None
 ) -> Tensor:
@@ -89,6 +96,7 @@ def log_softmax(
     )
 
 
+@described
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p).
 
@@ -158,9 +166,10 @@ def _with_indices(name: str) -> Callable[..., tuple[Tensor, Tensor]]:
     def function(*args: Any, return_indices: bool = True, **named: Any) -> tuple[Tensor, Tensor]:
         return pool(*args, return_indices=True, **named)
 
+    function.__wrapped__ = pool  # type: ignore[attr-defined]  # whose signature it shows
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{plain}, and where in the input each element was found."
-    return function
+    return described(function)
 
 
 _NAMES.made(

@@ -5,12 +5,6 @@ from typing import Any, Literal, overload
 
 from rushlight.core.dtypes import DType as _dtype
 from rushlight.ops.create.creation import MemoryFormat as _layout
-from rushlight.ops.pointwise.arithmetic import pow as pow
-from rushlight.ops.pointwise.division import (
-    floor_divide as floor_divide,
-    fmod as fmod,
-    remainder as remainder,
-)
 from rushlight.ops.random.random import Generator as _Generator
 from rushlight.tensor import (
     LU,
@@ -68,8 +62,8 @@ def adaptive_max_pool1d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def adaptive_max_pool1d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor, output_size: _int | Sequence[_int | None] | None, return_indices: _bool = False
+) -> Tensor: ...
 @overload
 def adaptive_max_pool2d(
     input: Tensor,
@@ -84,8 +78,8 @@ def adaptive_max_pool2d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def adaptive_max_pool2d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor, output_size: _int | Sequence[_int | None] | None, return_indices: _bool = False
+) -> Tensor: ...
 @overload
 def adaptive_max_pool3d(
     input: Tensor,
@@ -100,8 +94,8 @@ def adaptive_max_pool3d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def adaptive_max_pool3d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor, output_size: _int | Sequence[_int | None] | None, return_indices: _bool = False
+) -> Tensor: ...
 def add(
     input: Tensor, other: _Operand, *, alpha: _complex = 1, out: Tensor | None = None
 ) -> Tensor: ...
@@ -683,8 +677,10 @@ def fliplr(input: Tensor) -> Tensor: ...
 def flipud(input: Tensor) -> Tensor: ...
 def float_power(input: Tensor | _complex, exponent: Tensor | _complex) -> Tensor: ...
 def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+def floor_divide(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def fmax(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def fmin(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
+def fmod(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def fold(
     input: Tensor,
     output_size: _int | Sequence[_int],
@@ -712,8 +708,12 @@ def fractional_max_pool2d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def fractional_max_pool2d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor,
+    kernel_size: _int | Sequence[_int],
+    output_size: _int | Sequence[_int] | None = None,
+    output_ratio: _float | Sequence[_float] | None = None,
+    return_indices: _bool = False,
+) -> Tensor: ...
 @overload
 def fractional_max_pool3d(
     input: Tensor,
@@ -732,8 +732,12 @@ def fractional_max_pool3d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def fractional_max_pool3d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor,
+    kernel_size: _int | Sequence[_int],
+    output_size: _int | Sequence[_int] | None = None,
+    output_ratio: _float | Sequence[_float] | None = None,
+    return_indices: _bool = False,
+) -> Tensor: ...
 def frexp(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Frexp: ...
 def frobenius_norm(input: Tensor, dim: _int | Sequence[_int], keepdim: _bool = False) -> Tensor: ...
 def full(
@@ -1217,8 +1221,14 @@ def max_pool1d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def max_pool1d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor,
+    kernel_size: _int | Sequence[_int],
+    stride: _int | Sequence[_int] | None = None,
+    padding: _int | Sequence[_int] = 0,
+    dilation: _int | Sequence[_int] = 1,
+    ceil_mode: _bool = False,
+    return_indices: _bool = False,
+) -> Tensor: ...
 @overload
 def max_pool2d(
     input: Tensor,
@@ -1241,8 +1251,14 @@ def max_pool2d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def max_pool2d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor,
+    kernel_size: _int | Sequence[_int],
+    stride: _int | Sequence[_int] | None = None,
+    padding: _int | Sequence[_int] = 0,
+    dilation: _int | Sequence[_int] = 1,
+    ceil_mode: _bool = False,
+    return_indices: _bool = False,
+) -> Tensor: ...
 @overload
 def max_pool3d(
     input: Tensor,
@@ -1265,8 +1281,14 @@ def max_pool3d(
     return_indices: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def max_pool3d_with_indices(
-    *args: Any, return_indices: _bool = True, **named: Any
-) -> tuple[Tensor, Tensor]: ...
+    input: Tensor,
+    kernel_size: _int | Sequence[_int],
+    stride: _int | Sequence[_int] | None = None,
+    padding: _int | Sequence[_int] = 0,
+    dilation: _int | Sequence[_int] = 1,
+    ceil_mode: _bool = False,
+    return_indices: _bool = False,
+) -> Tensor: ...
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,
@@ -1577,6 +1599,7 @@ def poisson_nll_loss(
 def polar(abs: Tensor, angle: Tensor) -> Tensor: ...
 def polygamma(n: _Operand, input: Tensor) -> Tensor: ...
 def positive(input: Tensor) -> Tensor: ...
+def pow(input: _Operand, exponent: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def prelu(input: Tensor, weight: Tensor) -> Tensor: ...
 def prod(
     input: Tensor,
@@ -1690,6 +1713,7 @@ def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def relu(input: Tensor, inplace: _bool = False) -> Tensor: ...
 def relu6(input: Tensor, inplace: _bool = False) -> Tensor: ...
 def relu_(input: Tensor) -> Tensor: ...
+def remainder(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def renorm(input: Tensor, p: _float, dim: _int, maxnorm: _float) -> Tensor: ...
 def repeat(
     input: Tensor, *times: _int | Sequence[_int], repeats: _int | Sequence[_int] | None = None

@@ -32,6 +32,7 @@ MEANINGS = {
     "antialias": "Smooth before making smaller.",
     "append": "Elements that come after the input along `dim`.",
     "approximate": "'none' or 'tanh', the cheaper formula.",
+    "args": "The subscripts and the tensors.",
     "as_tuple": "Return one index vector per dimension.",
     "assume_unique": "The elements of both are distinct.",
     "atol": "The absolute tolerance.",

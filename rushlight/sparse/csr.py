@@ -236,7 +236,7 @@ def install() -> None:
             setattr(CsrTensor, name, through(method))
     rows: Any = CsrTensor
     coordinates: Any = SparseTensor
-    rows.T = property(through(SparseTensor.t))
+    rows.T = property(through(coordinates.t))
     for name in ("copy_", "add_", "sub_"):
         setattr(CsrTensor, name, _refused(name))
     coordinates.to_sparse_csr = lambda self, dense_dim=None: by_rows(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,17 @@ def test_script_runs(name, tmp_path):
         command, cwd=tmp_path, env={"PYTHONPATH": str(stubs.ROOT)}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_modules_behind_stubs_are_typed(tmp_path, monkeypatch):
+    """mypy reads a stub instead of its module; without stubs it reads the modules."""
+    left_out = shutil.ignore_patterns("*.pyi", "__pycache__")
+    shutil.copytree(stubs.ROOT / "rushlight", tmp_path / "rushlight", ignore=left_out)
+    shutil.copy(stubs.ROOT / "pyproject.toml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    said, _, status = api.run(["rushlight"])
+    assert status == 0, said
 
 
 @pytest.mark.slow

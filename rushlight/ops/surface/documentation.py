@@ -19,7 +19,7 @@ from typing import Any
 from rushlight.core.dtypes import COMPLEX, FLOAT, INTEGER, DType, bool_
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.parameters import BESIDE, MEANINGS
-from rushlight.ops.surface.signatures import method_signature, operands_of, public_signature
+from rushlight.ops.surface.signatures import operands_of, plain_signature
 
 _SECTION = re.compile(r"^(Args|Returns|Example):\n", re.MULTILINE)
 _OVERRIDE = re.compile(r"^ {4}(\w+): (.*(?:\n {6,}.*)*)", re.MULTILINE)
@@ -43,20 +43,24 @@ _WORDS = {
 
 def describe(function: Any) -> None:
     """Give a public function its docstring and the signature that users see."""
-    signature = _plain(public_signature(function))
-    declared = inspect.cleandoc(function.__doc__ or "")
-    if not declared or declared.startswith(f"{function.__name__}("):
-        return
-    function.__doc__ = documented(declared, function, signature)
+    signature = plain_signature(function)
+    function.__doc__ = documented(function.__doc__ or "", function, signature)
     function.__signature__ = signature
+
+
+def described(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, described."""
+    describe(function)
+    return function
 
 
 def describe_in_place(method: Any, name: str, function: Callable[..., Any]) -> None:
     """The same of `Tensor.<name>_`, whose result takes the place of the tensor."""
-    first, *others = method_signature(function).parameters.values()
-    signature = _plain(inspect.Signature([first.replace(name="self"), *others]))
-    summary = _SECTION.split(inspect.cleandoc(function.__doc__ or ""))[0].strip()
-    lines = [f"`{name}`, into the tensor itself, which is returned.", "", summary]
+    first, *others = plain_signature(function).parameters.values()
+    taken = [p for p in others if p.name != "out"]
+    signature = inspect.Signature([first.replace(name="self"), *taken])
+    lines = [f"`{name}`, into the tensor itself, which is returned.", ""]
+    lines.append(_parts(function.__doc__ or "")[0])
     lines += _arguments(signature, inspect.unwrap(function), {}, skipped=1)
     method.__doc__ = "\n".join(lines)
     method.__signature__ = signature
@@ -64,13 +68,11 @@ def describe_in_place(method: Any, name: str, function: Callable[..., Any]) -> N
 
 def documented(declared: str, function: Callable[..., Any], signature: inspect.Signature) -> str:
     """A declared docstring with the sections that it leaves out."""
-    summary, *rest = _SECTION.split(declared)
-    sections = dict(zip(rest[::2], rest[1::2], strict=True))
-    own = {
-        name: " ".join(text.split()) for name, text in _OVERRIDE.findall(sections.get("Args", ""))
-    }
+    summary, sections = _parts(declared)
+    stated = _OVERRIDE.findall(sections.get("Args", ""))
+    own = {name: " ".join(text.split()) for name, text in stated}
     inner = inspect.unwrap(function)
-    lines = [summary.strip(), *_arguments(signature, inner, own)]
+    lines = [summary, *_arguments(signature, inner, own)]
     result = sections.get("Returns") or _result(function, inner, signature)
     if result:
         lines += ["", "Returns:", f"    {' '.join(result.split())}"]
@@ -79,10 +81,12 @@ def documented(declared: str, function: Callable[..., Any], signature: inspect.S
     return "\n".join(lines) + "\n"
 
 
-def _plain(signature: inspect.Signature) -> inspect.Signature:
-    """Without annotations, which name internal classes; the docstring has the types in words."""
-    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    return inspect.Signature(bare)
+def _parts(declared: str) -> tuple[str, dict[str, str]]:
+    """The summary of a docstring, and its sections by name."""
+    if "\n" not in declared:
+        return declared.strip(), {}
+    summary, *rest = _SECTION.split(inspect.cleandoc(declared))
+    return summary.strip(), dict(zip(rest[::2], rest[1::2], strict=True))
 
 
 def _arguments(
@@ -92,17 +96,12 @@ def _arguments(
     parameters = list(signature.parameters.values())[skipped:]
     if parameters:
         yield from ("", "Args:")
+    for marker in BESIDE.keys() & signature.parameters.keys():
+        own = {**BESIDE[marker], **own}
     for p in parameters:
-        meaning = own.get(p.name) or _meaning(p.name, signature)
         kind = _kind(p, str(kinds.get(p.name, "Any")))
+        meaning = own.get(p.name) or MEANINGS.get(p.name, "")
         yield f"    {p.name}{f' ({kind})' if kind else ''}: {meaning}".rstrip(": ")
-
-
-def _meaning(name: str, signature: inspect.Signature) -> str:
-    for marker, meanings in BESIDE.items():
-        if marker in signature.parameters and name in meanings:
-            return meanings[name]
-    return MEANINGS.get(name, "")
 
 
 def _kind(parameter: inspect.Parameter, annotation: str) -> str:

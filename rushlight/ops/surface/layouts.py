@@ -12,6 +12,7 @@ from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Shape
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.surface.documentation import describe
 from rushlight.ops.view import views
 from rushlight.tape.memory import replay
 from rushlight.tape.record.value import Value
@@ -67,6 +68,7 @@ def clone_of(input: Value, *, memory_format: Any = None) -> Value:
 
 
 # The registry's op, which knows one layout.
+describe(clone_of)
 clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from rushlight.core.errors import DTypeError, RushlightError, SparseOperandError
 from rushlight.ops.registry import Out
 from rushlight.ops.surface.keywords import Names
+from rushlight.ops.surface.signatures import refuse_call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.value import Value
 
@@ -40,6 +41,9 @@ def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             sparse = error.obj
         except AttributeError as error:
             refuse_kind(name, error, (*args, *named.values()))
+            raise
+        except TypeError as error:
+            refuse_call(name, function, error, args, named)
             raise
         return sparse.instead(name, args, named)
 
@@ -77,6 +81,9 @@ def kinds_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **named)
         except AttributeError as error:
             refuse_kind(name, error, (*args, *named.values()))
+            raise
+        except TypeError as error:
+            refuse_call(name, function, error, args, named)
             raise
 
     return called

@@ -12,6 +12,7 @@ from typing import Any
 
 from rushlight.ops.arguments import checked
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface.documentation import described
 from rushlight.ops.surface.keywords import of_input
 from rushlight.ops.surface.out import kinds_only, tensors_only, with_out
 
@@ -34,12 +35,12 @@ def _is_found(function: FunctionType) -> bool:
 
 def checked_kinds(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a namespace that refuses arguments of other kinds by name."""
-    return kinds_only(function.__name__, checked(function.__name__, function))
+    return described(kinds_only(function.__name__, checked(function.__name__, function)))
 
 
 def storing(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a namespace with the keyword `out`; `stores` names the stored value."""
-    return with_out(function.__name__, function)
+    return described(with_out(function.__name__, function))
 
 
 def with_its_out(name: str, found: Any) -> Any:
@@ -74,7 +75,7 @@ def op_of_package(name: str) -> Any:
         function = with_out(name, function)
     elif not _checks_itself(function):
         function = tensors_only(name, function)
-    return located(PACKAGE, name, function)
+    return located(PACKAGE, name, described(function))
 
 
 def op_of_namespace(where: str, name: str, op: str) -> Any:
@@ -87,8 +88,8 @@ def op_of_namespace(where: str, name: str, op: str) -> Any:
     elif where == f"{PACKAGE}.nn.functional" and not entry.top and not _checks_itself(function):
         function = tensors_only(name, function)
     elif entry.top and _checks_itself(function):  # the package has the same object
-        return located(PACKAGE, op, function)
-    return located(where, name, function)
+        return located(PACKAGE, op, described(function))
+    return located(where, name, described(function))
 
 
 def _is_of_functional(op: str) -> bool:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.errors import RushlightError
 from rushlight.ops.family.map import Elementwise
 
 _INTERNAL = frozenset(["number", "older"])  # the second operand of internal calls; older orders
@@ -33,6 +34,30 @@ def method_signature(function: Callable[..., Any]) -> inspect.Signature:
     """The same of a method of Tensor: without `out`."""
     given = public_signature(function)
     return given.replace(parameters=[p for p in given.parameters.values() if p.name != "out"])
+
+
+def plain_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """`public_signature` without annotations, which name internal classes."""
+    given = public_signature(function).parameters.values()
+    return inspect.Signature([p.replace(annotation=p.empty) for p in given])
+
+
+def refuse_call(
+    name: str,
+    function: Callable[..., Any],
+    error: TypeError,
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+) -> None:
+    """Raise for a failed call that does not fit the signature: which argument, and the signature."""
+    if isinstance(error, RushlightError):
+        return
+    signature = plain_signature(function)
+    try:
+        signature.bind(*args, **named)
+    except TypeError as misfit:
+        said = f"{name}(): {misfit}; its signature is {name}{signature}"
+        raise TypeError(said) from None
 
 
 def operands_of(function: Callable[..., Any]) -> int | None:
