@@ -128,6 +128,22 @@ def test_inplace_inside():
     same_bits(block, w)
 
 
+@pytest.mark.parametrize("part", [slice(0, 0), slice(0, 1), slice(0, 4), 0], ids=repr)
+def test_a_first_part_written_inside_is_not_the_whole(part):
+    def block(x):
+        y = x * 2.0
+        seen = y.reshape(-1)
+        seen[part] += 3.0
+        return (seen * seen).sum(), y.detach().clone()
+
+    gradients = []
+    for run in (plainly, checkpoint):
+        x = rl.arange(1.0, 6.0).requires_grad_()
+        run(block, x)[0].backward()
+        gradients.append(x.grad.tolist())
+    assert gradients[0] == gradients[1]
+
+
 def test_views_inside():
     w = parameters(2)
 

@@ -466,16 +466,13 @@ def _recipe_of_write(
     """The recipe of the new bits, where a droppable storage is written as a whole."""
     region = STATE.get().region
     target = targets[0]
-    storage = target._memory
-    if (
-        region is None
-        or storage.recipe is None
-        or len(targets) > 1
-        or target._offset
-        or not target._spec.contiguous
-    ):
+    storage, spec = target._memory, target._spec
+    old = storage.recipe
+    if region is None or old is None or len(targets) > 1 or target._offset or not spec.contiguous:
         return None
-    if plan.rooms[0] != storage.room:
+    made = old.plan.outs[old.index_of(storage)]
+    # Rooms are rounded up, so a part may have the same as the whole.
+    if plan.rooms[0] != storage.room or spec.nbytes < max(made.nbytes, made.high):
         return None
     return Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark)
 
