@@ -68,6 +68,8 @@ _CLASSES = [
     rl.device,
     collections.OrderedDict,
 ]
+for _name in dir(rl.Tensor):  # methods load when first asked for
+    getattr(rl.Tensor, _name, None)
 _CONTENT = {c: {n: v for n, v in vars(c).items() if n != "__slotnames__"} for c in _CLASSES}
 _POOL = rl.zeros(1)._spec.device
 
