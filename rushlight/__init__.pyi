@@ -80,8 +80,8 @@ from rushlight.io.pickled import load as load
 from rushlight.io.writing import save as save
 from rushlight.naming import device as device, get_default_device as get_default_device
 from rushlight.ops.create.creation import MemoryFormat as _layout
+from rushlight.ops.create.queries import finfo as finfo, iinfo as iinfo
 from rushlight.ops.random.random import Generator as Generator, Generator as _Generator
-from rushlight.ops.surface.queries import finfo as finfo, iinfo as iinfo
 from rushlight.printing import set_printoptions as set_printoptions
 from rushlight.random import initial_seed as initial_seed, seed as seed
 from rushlight.settings import (

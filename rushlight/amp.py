@@ -10,7 +10,7 @@ from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops.create.creation import device_kind
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.surface.inplace import finish_all, prepare_apply
+from rushlight.ops.view.inplace import finish_all, prepare_apply
 from rushlight.tape.record.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 

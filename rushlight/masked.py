@@ -15,10 +15,9 @@ from rushlight.core.dtypes import DType, bool_, float32, int64, real_type
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import wrap_dim
 from rushlight.nn import functional
-from rushlight.ops.create import creation
+from rushlight.ops.create import creation, queries
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce.statistics import vector_norm
-from rushlight.ops.surface import queries
 from rushlight.ops.surface.public import checked_kinds
 from rushlight.ops.view.views import expand
 from rushlight.tensor import Tensor

@@ -20,8 +20,8 @@ from rushlight.naming import device
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import inplace, layouts, wiring
-from rushlight.ops.view import complex_parts
+from rushlight.ops.surface import wiring
+from rushlight.ops.view import complex_parts, inplace, layouts
 from rushlight.tape.program.known import PLAIN
 from rushlight.tape.record import call
 from rushlight.tape.record.hook_tables import Handle, add_to

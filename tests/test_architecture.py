@@ -73,6 +73,30 @@ ROOMS = (
     ("report",),
     ("cli", "__main__"),
 )
+# Inside of a room an import points to the same folder or to one before it. `folder.file` is a file
+# apart from its folder: the kernels that all others are made of.
+FOLDERS = {
+    "ops": (
+        *("declared", "parameters", "arguments", "registry", "family"),
+        *("surface.signatures", "surface.documentation"),
+        *("pointwise.arithmetic", "pointwise.transcendental", "create.creation", "create.queries"),
+        *("view", "reduce", "index", "sort", "pointwise", "batching.random", "random", "create"),
+        *("linalg", "batching", "nn", "fft", "optim", "surface"),
+    ),
+    "tape": ("record", "program", "anomaly", "memory", "vmap", "walk", "dual", "function"),
+}
+# Imports against that order that are still there. None may be added; one that is gone leaves the list.
+AGAINST = {
+    "ops": """
+        create.creation>view.lanes index.scatter>sort.sort index.select>sort.searchsorted
+        index.select>sort.sort random.rejection>nn.softmax reduce.cumulative>index.gather
+        reduce.statistics>index.gather sort.ranking>pointwise.numbers
+        sort.searchsorted>create.like sort.searchsorted>random.random
+        view.flip>reduce.reductions view.joining>index.gather view.joining>index.nonzero
+        view.reshaping>index.gather view.reshaping>index.nonzero view.reshaping>reduce.reductions
+    """,
+    "tape": "record.call>memory.replay",
+}
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
 WITHOUT_NUMPY = {"core", "scalar", "kernel"}
 ON_PUBLIC_OPS_ONLY = {"nn", "optim", "amp", "linalg", "fft", "func", "distributions", "sparse"}
@@ -276,13 +300,45 @@ def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
     return sorted(list(group) for group in groups)
 
 
-def test_modules_form_no_cycle(modules: list[Module]):
+def against(room: str, arrows: dict[str, set[str]]) -> set[str]:
+    """The imports inside of a room that point to a later folder."""
+    rank = {name: i for i, name in enumerate(FOLDERS[room])}
+    start = f"rushlight.{room}."
+
+    def rank_of(module: str) -> int:
+        inner = module.removeprefix(start)
+        return rank[inner] if inner in rank else rank[inner.split(".")[0]]
+
+    return {
+        f"{module.removeprefix(start)}>{target.removeprefix(start)}"
+        for module, targets in arrows.items()
+        for target in targets
+        if module.startswith(start)
+        and target.startswith(start)
+        and rank_of(target) > rank_of(module)
+    }
+
+
+@pytest.mark.parametrize("room", FOLDERS)
+def test_folders_have_an_order(room: str, modules: list[Module]):
+    assert against(room, arrows_of(modules)) == set(AGAINST[room].split())
+
+
+def test_imports_against_the_order_are_found():
+    arrows = {"rushlight.ops.view.a": {"rushlight.ops.nn.b"}, "rushlight.ops.nn.b": set()}
+    assert against("ops", arrows) == {"view.a>nn.b"}
+
+
+def arrows_of(modules: list[Module]) -> dict[str, set[str]]:
     names = {module.name for module in modules}
-    arrows = {
+    return {
         module.name: {found.target for found in own_imports(module.tree)} & names - {module.name}
         for module in modules
     }
-    assert not cycles(arrows)
+
+
+def test_modules_form_no_cycle(modules: list[Module]):
+    assert not cycles(arrows_of(modules))
 
 
 def test_cycles_are_found():

@@ -9,8 +9,7 @@ from rushlight import dlpack, settings
 from rushlight.array_api.array import Array, op, promoted, unwrap, wrap
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops.create import creation
-from rushlight.ops.surface import queries
+from rushlight.ops.create import creation, queries
 from rushlight.tensor import Tensor, device as Device, tensor as make_tensor
 
 Shape = int | tuple[int, ...]

@@ -23,7 +23,7 @@ from rushlight.tape.anomaly.mode import (
     is_anomaly_enabled,
     set_detect_anomaly,
 )
-from rushlight.tape.record.function import Function, once_differentiable
+from rushlight.tape.function import Function, once_differentiable
 from rushlight.tape.record.state import enable_grad, inference_mode, no_grad, set_grad_enabled
 from rushlight.tape.walk import roots
 from rushlight.tape.walk.edges import ends

@@ -1,5 +1,5 @@
 """User functions by PyTorch's longer path, `torch.autograd.function`."""
 
-from rushlight.tape.record.function import Context as FunctionCtx, Function, once_differentiable
+from rushlight.tape.function import Context as FunctionCtx, Function, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 from rushlight.core.errors import RushlightError
-from rushlight.ops.batching import lanes
 from rushlight.ops.create import like
+from rushlight.ops.view import lanes
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import Changed

@@ -13,9 +13,9 @@ from rushlight.ops.nn.softmax import implied_dim
 from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.random import random
 from rushlight.ops.registry import REGISTRY, stores as _stores
-from rushlight.ops.surface import inplace as writing
 from rushlight.ops.surface.documentation import described
 from rushlight.ops.surface.public import checked_kinds, op_of_namespace, storing
+from rushlight.ops.view import inplace as writing
 from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
 

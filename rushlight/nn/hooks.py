@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.tape.record.function import Function
+from rushlight.tape.function import Function
 from rushlight.tape.record.state import STATE
 from rushlight.tape.walk.hooks import check_same
 from rushlight.tensor import Handle, Tensor

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
-from rushlight.ops.surface.inplace import Write, finish_all, prepare_copy
+from rushlight.ops.view.inplace import Write, finish_all, prepare_copy
 from rushlight.sparse.coo import SparseTensor
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor

@@ -34,6 +34,7 @@ MODULES = _by_name(
         ),
         "index.subscript": "index_put",
         "index.unravel_index": "unravel_index",
+        "linalg.covariance": "corrcoef cov cumulative_trapezoid diff trapezoid trapz",
         "linalg.decompositions": (
             "cholesky cholesky_inverse cholesky_solve geqrf linalg_cholesky linalg_cholesky_ex "
             "linalg_householder_product linalg_qr linalg_svd linalg_svdvals orgqr ormqr qr svd"
@@ -144,16 +145,15 @@ MODULES = _by_name(
         "random.distributions": "multinomial normal",
         "random.random": "bernoulli dropout rand randint randn",
         "random.rejection": "_sample_dirichlet _standard_gamma binomial poisson",
-        "reduce.covariance": "corrcoef cov cumulative_trapezoid diff trapezoid trapz",
         "reduce.cumulative": "cummax cummin cumprod cumsum logcumsumexp",
         "reduce.gradient": "gradient",
         "reduce.reductions": "all amax amin any argmax argmin logsumexp mean prod sum var",
-        "reduce.segment_reduce": "segment_reduce",
         "reduce.statistics": (
             "aminmax count_nonzero max min nanmean nansum std std_mean sum_to_size var_mean"
         ),
         "sort.ranking": "kthvalue median mode nanmedian nanquantile quantile",
         "sort.searchsorted": "bincount bucketize histc histogram histogramdd randperm searchsorted",
+        "sort.segment_reduce": "segment_reduce",
         "sort.sort": "argsort msort sort topk",
         "sort.unique": "unique unique_consecutive",
         "view.complex_parts": "view_as_complex view_as_real",
@@ -197,6 +197,7 @@ TOP = _by_name(
         ),
         "index.subscript": "index_put",
         "index.unravel_index": "unravel_index",
+        "linalg.covariance": "corrcoef cov cumulative_trapezoid diff trapezoid trapz",
         "linalg.decompositions": (
             "cholesky cholesky_inverse cholesky_solve geqrf orgqr ormqr qr svd"
         ),
@@ -259,14 +260,13 @@ TOP = _by_name(
         "random.distributions": "multinomial normal",
         "random.random": "bernoulli dropout rand randint randn",
         "random.rejection": "_sample_dirichlet _standard_gamma binomial poisson",
-        "reduce.covariance": "corrcoef cov cumulative_trapezoid diff trapezoid trapz",
         "reduce.cumulative": "cummax cummin cumprod cumsum logcumsumexp",
         "reduce.gradient": "gradient",
         "reduce.reductions": "all amax amin any argmax argmin logsumexp mean prod sum var",
-        "reduce.segment_reduce": "segment_reduce",
         "reduce.statistics": "aminmax count_nonzero max min nanmean nansum std std_mean var_mean",
         "sort.ranking": "kthvalue median mode nanmedian nanquantile quantile",
         "sort.searchsorted": "bincount bucketize histc histogram histogramdd randperm searchsorted",
+        "sort.segment_reduce": "segment_reduce",
         "sort.sort": "argsort msort sort topk",
         "sort.unique": "unique unique_consecutive",
         "view.complex_parts": "view_as_complex view_as_real",
@@ -300,6 +300,7 @@ METHODS = _by_name(
             "masked_select nonzero nonzero_static put scatter scatter_reduce take take_along_dim"
         ),
         "index.subscript": "index_put",
+        "linalg.covariance": "corrcoef cov diff",
         "linalg.decompositions": (
             "cholesky cholesky_inverse cholesky_solve geqrf orgqr ormqr qr svd"
         ),
@@ -340,7 +341,6 @@ METHODS = _by_name(
         ),
         "random.distributions": "multinomial",
         "random.random": "bernoulli",
-        "reduce.covariance": "corrcoef cov diff",
         "reduce.cumulative": "cummax cummin cumprod cumsum logcumsumexp",
         "reduce.reductions": "all amax amin any argmax argmin logsumexp mean prod sum var",
         "reduce.statistics": "aminmax count_nonzero max min nanmean nansum std sum_to_size",
@@ -438,12 +438,12 @@ OTHER_METHODS = _by_name(
             "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_"
         ),
         "surface.inplace_views": "detach_ fill_ fill_diagonal_ resize_ resize_as_ set_ zero_",
-        "surface.layouts": (
-            "clone contiguous data_ptr dim_order element_size is_contiguous storage_offset stride"
-        ),
         "surface.questions": (
             "_is_view get_device is_complex is_conj is_floating_point is_inference is_neg "
             "is_nonzero is_same_size is_set_to is_signed ndimension nelement numel record_stream"
+        ),
+        "view.layouts": (
+            "clone contiguous data_ptr dim_order element_size is_contiguous storage_offset stride"
         ),
     }
 )

@@ -12,9 +12,9 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
+from rushlight.ops.create.queries import finfo
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.ops.surface.inplace import prepare_copy
-from rushlight.ops.surface.queries import finfo
+from rushlight.ops.view.inplace import prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer, check_options
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor

@@ -12,7 +12,7 @@ from rushlight.ops.create import creation
 from rushlight.ops.optim.differentiable import taken
 from rushlight.ops.optim.formula import Formula, kernel_of
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.ops.surface.inplace import Update, prepare_copy
+from rushlight.ops.view.inplace import Update, prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer, rate_of
 from rushlight.optim.rows import move_rows
 from rushlight.tape.record.state import enable_grad

@@ -10,8 +10,8 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.ops.surface.inplace import finish_all, prepare_copy
 from rushlight.ops.view import views
+from rushlight.ops.view.inplace import finish_all, prepare_copy
 from rushlight.optim.optimizer import Optimizer
 from rushlight.tape.record.state import enable_grad, no_grad
 from rushlight.tensor import Tensor

@@ -13,7 +13,7 @@ from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops.create.creation import device_kind, names
 from rushlight.ops.optim.whole_steps import Moves
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.surface.inplace import finish_all
+from rushlight.ops.view.inplace import finish_all
 from rushlight.tape.record.state import enable_grad, no_grad
 from rushlight.tape.record.value import Leaf
 from rushlight.tensor import Handle, Tensor

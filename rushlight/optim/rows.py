@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight.ops.nn.sparse_embedding import prepare_rows
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.ops.surface.inplace import Update
+from rushlight.ops.view.inplace import Update
 from rushlight.tape.record.state import no_grad
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _BatchNorm
-from rushlight.ops.surface.inplace import finish_all, prepare_copy
+from rushlight.ops.view.inplace import finish_all, prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer
 from rushlight.optim.schedules import LRScheduler
 from rushlight.tape.record.state import no_grad

@@ -8,8 +8,8 @@ from typing import Any
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.ops.create import creation
+from rushlight.ops.create.queries import finfo, iinfo
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface.queries import finfo, iinfo
 
 Bounds = tuple[Any, Any]
 

@@ -9,8 +9,8 @@ from rushlight.core.dtypes import real_type
 from rushlight.nn.module import Module
 from rushlight.nn.utils.parametrize import register_parametrization
 from rushlight.ops.create import creation
+from rushlight.ops.create.queries import finfo
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface.queries import finfo
 from rushlight.tensor import Tensor
 
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.shapes import Shape, Spec, numel
-from rushlight.ops.batching.lanes import flat, lined, top_rank, unflat
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.linalg.matmul import _product, matmul_plain
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import views
+from rushlight.ops.view.lanes import flat, lined, top_rank, unflat
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import BatchPlan

@@ -7,7 +7,6 @@ from typing import Any
 
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops.batching import random
-from rushlight.ops.batching.lanes import full, lined, top_rank
 from rushlight.ops.family.declare import promoted
 from rushlight.ops.family.map import Formula, MapOp
 from rushlight.ops.family.row_layout import axis_strides
@@ -16,6 +15,7 @@ from rushlight.ops.index.gather import merges
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce.cumulative import run_fold
 from rushlight.ops.view import views
+from rushlight.ops.view.lanes import full, lined, top_rank
 from rushlight.scalar.ir import topological
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.shapes import Shape, Spec, numel
-from rushlight.ops.batching.lanes import flat, full, lined, unflat
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.index.gather import gather, merges, rows, scatter_add
 from rushlight.ops.view import views
+from rushlight.ops.view.lanes import flat, full, lined, unflat
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import BatchPlan

@@ -7,9 +7,9 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import numel
-from rushlight.ops.batching.lanes import full, lined, top_rank
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.view import views
+from rushlight.ops.view.lanes import full, lined, top_rank
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import BatchPlan

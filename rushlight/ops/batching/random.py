@@ -11,9 +11,9 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Spec, numel
-from rushlight.ops.batching.lanes import spread, top_rank
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import views
+from rushlight.ops.view.lanes import spread, top_rank
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Op, Static

@@ -7,9 +7,9 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import contiguous_strides
-from rushlight.ops.batching.lanes import full, lined
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import complex_parts, views
+from rushlight.ops.view.lanes import full, lined
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import BatchPlan

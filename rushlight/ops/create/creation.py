@@ -32,10 +32,10 @@ from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.devices.shared.protocol import Kind
 from rushlight.devices.shared.registry import kind_of, names, pool_of
 from rushlight.ops.arguments import IntRangeError
-from rushlight.ops.batching.lanes import like as batch_like
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
 from rushlight.ops.registry import composite
+from rushlight.ops.view.lanes import like as batch_like
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index, param
 from rushlight.tape.record import call

@@ -23,8 +23,7 @@ from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random import random
 from rushlight.ops.registry import composite
-from rushlight.ops.surface import layouts
-from rushlight.ops.view import views
+from rushlight.ops.view import layouts, views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index
 from rushlight.tape.record import call

@@ -7,8 +7,8 @@ names.
 
 from __future__ import annotations
 
-from rushlight.tape.record.shown import Where, name_saves
 from rushlight.tape.record.value import Node
+from rushlight.tape.walk.shown import Where, name_saves
 
 DEFAULT = ("self", "other", *[f"input{i}" for i in range(2, 12)])
 LOSS = ("self", "target", "weight")

@@ -22,8 +22,7 @@ from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.family.read_back import read
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.op import Op

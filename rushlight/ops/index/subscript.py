@@ -29,8 +29,7 @@ from rushlight.ops.family import read_back
 from rushlight.ops.index import gather, nonzero, scatter_onto, select
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record.value import Value
 

@@ -9,12 +9,12 @@ from rushlight.core.dtypes import ARITHMETIC, bool_, int32, promote
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.family.older import rearranged
 from rushlight.ops.linalg.matmul import autocast, matmul
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.complex_numbers import conjugate
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite, stores
-from rushlight.ops.surface.older import rearranged
 from rushlight.ops.view import views
 from rushlight.tape.record.value import Value
 

@@ -20,8 +20,7 @@ from rushlight.ops.pointwise.numbers import clamp_min
 from rushlight.ops.random.random import drawing, rand
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
-from rushlight.ops.surface import inplace as writing
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace as writing, views
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value

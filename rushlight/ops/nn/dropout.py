@@ -10,8 +10,7 @@ from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random.random import drawing, dropout, rand
 from rushlight.ops.registry import composite
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.record.value import Value
 
 _ALPHA = 1.7580993408473766  # the negative limit of SELU, its alpha times its scale

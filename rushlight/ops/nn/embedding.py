@@ -19,8 +19,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.cumulative import cumsum
 from rushlight.ops.registry import composite
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.record import call
 from rushlight.tape.record.op import check_devices
 from rushlight.tape.record.state import no_grad

@@ -25,8 +25,7 @@ from rushlight.ops.nn.softmax import batch_norm, batch_normalised, layer_norm, n
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.ops.view.windows import bordered
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rushlight.core.errors import InplaceError
 from rushlight.core.shapes import Spec
-from rushlight.ops.batching import lanes
-from rushlight.ops.surface.inplace import Update
+from rushlight.ops.view import lanes
+from rushlight.ops.view.inplace import Update
 from rushlight.scalar.ir import Expr
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed

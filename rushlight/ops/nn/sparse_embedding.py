@@ -15,8 +15,7 @@ from rushlight.core.shapes import Spec
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.index.gather import plan_rows, plan_scatter, rows_grad
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static

@@ -15,8 +15,8 @@ from rushlight.core.shapes import Spec
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.map import Formula, MapOp
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.surface.inplace import Update
 from rushlight.ops.view import complex_parts
+from rushlight.ops.view.inplace import Update
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from rushlight.ops.surface.inplace import Update
+from rushlight.ops.view.inplace import Update
 from rushlight.scalar.build import absolute, maximum, minimum, sqrt, where
 from rushlight.scalar.ir import Expr, const
 

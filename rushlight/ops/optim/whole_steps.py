@@ -23,7 +23,7 @@ from typing import Any
 
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Storage
-from rushlight.ops.surface.inplace import Update, Write, finish_all, plan_sum
+from rushlight.ops.view.inplace import Update, Write, finish_all, plan_sum
 from rushlight.tape.memory.recipe import no_recipes
 from rushlight.tape.record.source_line import CALLED, user_frame
 from rushlight.tape.record.state import STATE, impure

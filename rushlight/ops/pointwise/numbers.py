@@ -25,10 +25,10 @@ from rushlight.core.dtypes import (
 )
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.family.older import rearranged
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.scaled import clamp, no_gradient
 from rushlight.ops.registry import composite
-from rushlight.ops.surface.older import rearranged
 from rushlight.ops.view import complex_parts
 from rushlight.scalar import build as s
 from rushlight.scalar.elementary_formats import bits, flip, sign_bit

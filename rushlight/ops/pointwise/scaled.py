@@ -16,11 +16,11 @@ from rushlight.core.shapes import broadcast_shapes
 from rushlight.ops.arguments import in_range
 from rushlight.ops.create import creation
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.family.older import rearranged
 from rushlight.ops.index.select import nonzero
 from rushlight.ops.pointwise import arithmetic as e, division
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import REGISTRY, composite, second_name
-from rushlight.ops.surface.older import rearranged
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const

@@ -18,6 +18,7 @@ from rushlight.core.dtypes import (
 from rushlight.core.errors import KindError, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops.create import creation
+from rushlight.ops.create.queries import finfo
 from rushlight.ops.family.no_derivative import with_zero_derivative
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random.random import DIGITS, Generator, drawing, holds, integers, rand, randn
@@ -26,9 +27,7 @@ from rushlight.ops.reduce.cumulative import cumsum
 from rushlight.ops.registry import composite
 from rushlight.ops.sort.searchsorted import searchsorted
 from rushlight.ops.sort.sort import topk
-from rushlight.ops.surface import inplace
-from rushlight.ops.surface.queries import finfo
-from rushlight.ops.view import complex_parts, views
+from rushlight.ops.view import complex_parts, inplace, views
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 

@@ -7,8 +7,7 @@ from typing import Any
 from rushlight.core.dtypes import INDEX
 from rushlight.ops.family import read_back
 from rushlight.ops.index import subscript
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record.value import Value
 

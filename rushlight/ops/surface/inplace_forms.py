@@ -8,12 +8,13 @@ from typing import Any
 
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
 from rushlight.ops.family.map import Elementwise
+from rushlight.ops.family.older import rearranged
 from rushlight.ops.index import scatter_onto
 from rushlight.ops.pointwise import arithmetic as e, division
 from rushlight.ops.pointwise.scaled import scaled
 from rushlight.ops.registry import Entry
-from rushlight.ops.surface import inplace, inplace_views
-from rushlight.ops.surface.older import rearranged
+from rushlight.ops.surface import inplace_views
+from rushlight.ops.view import inplace
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value

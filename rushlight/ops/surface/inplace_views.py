@@ -28,8 +28,7 @@ from rushlight.ops.create.creation import (
     strides_in,
 )
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import inplace
-from rushlight.ops.view import reshaping, views
+from rushlight.ops.view import inplace, reshaping, views
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import check_closed
 from rushlight.tape.record import call

@@ -12,7 +12,7 @@ from typing import Any
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.pointwise import division
-from rushlight.ops.surface import inplace
+from rushlight.ops.view import inplace
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import KindError, RushlightError
-from rushlight.ops.create import creation
+from rushlight.ops.create import creation, queries
 from rushlight.ops.family import read_back
 from rushlight.ops.pointwise import complex_numbers
-from rushlight.ops.surface import queries
 from rushlight.ops.view import views
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record import state

@@ -8,9 +8,9 @@ from typing import Any
 from rushlight.core.dtypes import castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError
 from rushlight.ops.registry import REGISTRY, Out
-from rushlight.ops.surface import inplace
 from rushlight.ops.surface.inplace_views import resize_
 from rushlight.ops.surface.out import check_exact
+from rushlight.ops.view import inplace
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value

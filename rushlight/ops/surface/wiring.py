@@ -7,8 +7,8 @@ from rushlight.ops.create.creation import fill_plan, full_spec
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import inplace, shortcuts
-from rushlight.ops.view import complex_parts, views
+from rushlight.ops.surface import shortcuts
+from rushlight.ops.view import complex_parts, inplace, views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import provide, provide_later
 
@@ -35,7 +35,7 @@ provide_later(
     add_all="rushlight.ops.optim.whole_steps:add_all",
     batch_rule="rushlight.ops.batching.rules:rule_of",
     replace_data="rushlight.ops.surface.inplace_views:replace_data",
-    spread="rushlight.ops.batching.lanes:spread",
+    spread="rushlight.ops.view.lanes:spread",
     store_out="rushlight.ops.surface.store:store",
     view_of="rushlight.ops.view.view_of_base:view_of",
 )

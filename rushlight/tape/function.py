@@ -36,11 +36,11 @@ from rushlight.tape.record import call
 from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.op import Grad, Op, Plan, never
-from rushlight.tape.record.shown import FunctionNode, result_again
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value, history_of
 from rushlight.tape.vmap.batched import levels_of, wrap
 from rushlight.tape.vmap.function import PerExample, everywhere, levels_in, own_vmap, whole
+from rushlight.tape.walk.shown import FunctionNode, result_again
 
 
 class _Left:

@@ -29,13 +29,12 @@ from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeE
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.devices.shared.allocator import Storage
-from rushlight.ops.batching import lanes
 from rushlight.ops.create.creation import check_holds, fill_plan, full_spec
 from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_number
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.view import complex_parts
+from rushlight.ops.view import complex_parts, lanes
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape.anomaly.blame import Mode
