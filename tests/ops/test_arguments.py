@@ -241,13 +241,20 @@ def test_another_kind_of_argument_is_a_type_error(call):
 def test_an_operand_too_many_is_said():
     x = square()
     for _ in range(2):  # without a plan, and with one
-        with pytest.raises(TypeError, match=r"exp\(\) takes 1 operand"):
+        with pytest.raises(TypeError, match=r"exp\(\) takes 1 operand \(input\), got 2"):
             torch.exp(x, 2)
         torch.exp(x)
     with pytest.raises(TypeError, match=r"exp_\(\) takes 0 operands beside the tensor, got 1"):
         x.exp_(2)
     with pytest.raises(TypeError, match=r"mul\(\) takes 2 operands"):
         torch.mul(x, x, 2)
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "add_"])
+@pytest.mark.parametrize("alpha", ["a", None, [1]], ids=repr)
+def test_a_factor_that_is_no_number_is_named(name, alpha):
+    with pytest.raises(TypeError, match=r"(add|sub)_?\(\): argument 'alpha' must be a number"):
+        getattr(square(), name)(square(), alpha=alpha)
 
 
 def test_a_bad_subscript_is_an_index_error():

@@ -13,7 +13,7 @@ from rushlight.core.errors import (
     SparseOperandError,
 )
 from rushlight.core.shapes import broadcast_shapes
-from rushlight.ops.arguments import in_range
+from rushlight.ops.arguments import ArgumentKindError, described, in_range
 from rushlight.ops.create import creation
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.older import rearranged
@@ -33,6 +33,10 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, for an op that adds it to the input."""
     if isinstance(alpha, Value):
         no_gradient(op, "alpha", alpha)
+    elif not isinstance(alpha, complex) and not hasattr(alpha, "__float__"):
+        raise ArgumentKindError(
+            f"{op}(): argument 'alpha' must be a number, got {described(alpha)}"
+        )
     try:
         kinds = [v._spec.dtype for v in (input, other) if isinstance(v, Value)]
     except SparseOperandError:  # See Note [Sparse operands]

@@ -435,9 +435,7 @@ def launch_again(
 ) -> None:
     """After a launch refused its arguments: one has no address, or there is one too many."""
     if params and len(plan.static) == len(inputs):
-        raise TypeError(
-            f"{plan.op.name}() takes 1 operand, got one more: {type(params[0]).__name__}"
-        ) from None
+        raise TypeError(f"{plan.op.name}() takes 1 operand (input), got 2") from None
     launch_plan(plan, (storage,), inputs, params)
 
 
