@@ -8,7 +8,7 @@ The derivative is another view or a copy.
    parameter counts steps of `Plan.stride` bytes.
 2. A plan has the least and the most bytes that keep the view inside its input, and each call
    compares (`Plan.skip`). See Note [Reach].
-3. The derivative passes the parameter to `place_view`, so one program serves every index.
+3. The derivative passes the parameter to `place_part`, so one program serves every index.
 """
 
 from __future__ import annotations

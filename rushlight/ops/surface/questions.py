@@ -87,7 +87,7 @@ def is_conj(self: Value) -> bool:
 
 
 def is_neg(self: Value) -> bool:
-    """they are written to, and the result does not depend on them"""
+    """False: negatives are never lazy here."""
     return False
 
 

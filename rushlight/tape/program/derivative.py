@@ -78,7 +78,7 @@ class Derivative:
 
     @staticmethod
     def of(program: Program | None, came: int, numbered: bool) -> Derivative | None:
-        """None where there is no program, or it has no launches, or it returns a save."""
+        """None where there is no program, it returns a save, or its own call places a view."""
         if program is None or any(step.moves for step in program.steps):
             return None
         owners = [program.rooted(r).slot for r in program.results if r is not None]

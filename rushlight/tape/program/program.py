@@ -59,7 +59,7 @@ class Reference(NamedTuple):
     spec: Spec
 
 
-class Scratch(NamedTuple):
+class ScratchBlock(NamedTuple):
     """A scratch block during a run: the index of its address, its pool and its size."""
 
     at: int
@@ -72,7 +72,7 @@ class Rest(NamedTuple):
 
     own: bool  # the parameters of the program's own call follow the numbers
     blocks: tuple[tuple[int | None, int], ...]  # after the first: a result or None, and the size
-    ends: tuple[Scratch, ...]  # after the first
+    ends: tuple[ScratchBlock, ...]  # after the first
 
 
 class Launch(NamedTuple):
@@ -83,7 +83,7 @@ class Launch(NamedTuple):
     take: Callable[[list[Any]], Sequence[int]]  # indices of its arguments among all addresses
     result: int | None  # the first block that it fills: one of `made`, or None for a scratch block
     room: int  # of that block
-    end: Scratch | None  # a scratch block whose last reader it is
+    end: ScratchBlock | None  # a scratch block whose last reader it is
     rest: Rest | None
 
 
@@ -116,7 +116,7 @@ class Program:
             firsts.append(len(specs))
             for i, spec in enumerate(step.outs):
                 shows = step.plan.offsets and not step.moves
-                roots.append(_seen(step, roots, i) if shows else (len(specs), 0))
+                roots.append(_root_of_view(step, roots, i) if shows else (len(specs), 0))
                 makers.append((number, i))
                 specs.append(spec)
         self.specs: tuple[Spec, ...] = tuple(specs)  # of every slot
@@ -413,13 +413,14 @@ class Vjp:
         return found
 
 
-def _seen(step: Step, roots: Sequence[tuple[int, int]], i: int) -> tuple[int, int]:
+def _root_of_view(step: Step, roots: Sequence[tuple[int, int]], i: int) -> tuple[int, int]:
+    """The root of a view step's result i, and the bytes into it."""
     root, skip = roots[step.sources[0]]
     plan = step.plan
     return root, skip + (plan.skip(step.params or ()) if plan.stride else plan.offsets[i])
 
 
-def _ends(launch: Launch) -> Sequence[Scratch]:
+def _ends(launch: Launch) -> Sequence[ScratchBlock]:
     first = () if launch.end is None else (launch.end,)
     return first if launch.rest is None else (*first, *launch.rest.ends)
 
@@ -456,7 +457,7 @@ def _launches(program: Program) -> tuple[Launch, ...]:
     index = {slot: i for i, slot in enumerate(program.made)}
     index.update({i: count + i for i in range(len(program.given))})
     last = _last_readers(program)
-    scratch: dict[int, Scratch] = {}  # by slot
+    scratch: dict[int, ScratchBlock] = {}  # by slot
     found: list[Launch] = []
     for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
         if step.is_view:
@@ -467,7 +468,7 @@ def _launches(program: Program) -> tuple[Launch, ...]:
             blocks.append((index.get(slot), room))
             if slot not in index:
                 index[slot] = count + len(program.given) + len(scratch)
-                scratch[slot] = Scratch(index[slot], step.plan.pool, room)
+                scratch[slot] = ScratchBlock(index[slot], step.plan.pool, room)
         read = [program.roots[source] for source in step.sources]
         places = (
             *[(index[slot], 0) for slot in slots],
