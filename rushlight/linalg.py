@@ -13,7 +13,7 @@ from rushlight.core.errors import LinAlgError as LinAlgError, RushlightError, Sh
 from rushlight.lazy import Names as _Names
 from rushlight.ops.arguments import checked as _checked
 from rushlight.ops.create import like
-from rushlight.ops.declared import MODULES as _MODULES
+from rushlight.ops.declared import LINALG as _OPS
 from rushlight.ops.linalg import products as _products
 from rushlight.ops.reduce import statistics as _statistics
 from rushlight.ops.registry import REGISTRY as _REGISTRY, stores as _stores
@@ -25,10 +25,6 @@ from rushlight.ops.surface.public import (
 from rushlight.tape.program.memo import memo as _memo
 from rushlight.tensor import Tensor
 
-# An op whose name here another function of the package has begins with `linalg_`.
-_SAME = ("det", "matmul", "matrix_exp", "matrix_power", "slogdet")
-_OPS = {op.removeprefix("linalg_"): op for op in _MODULES if op.startswith("linalg_")}
-_OPS |= {name: name for name in _SAME}
 _NAMES = _Names(__name__)
 _NAMES.made(_OPS, lambda name: _op(__name__, name, _OPS[name]))
 _OWN = ("LinAlgError", "cross", "diagonal", "multi_dot", "vander", "vecdot", "vector_norm")

@@ -85,7 +85,7 @@ FOLDERS = {
     ),
     "tape": ("record", "program", "anomaly", "memory", "vmap", "walk", "dual", "function"),
 }
-# Imports against that order that are still there. None may be added; one that is gone leaves the list.
+# Imports against that order. None may be added; one that is gone leaves the list.
 AGAINST = {
     "ops": """
         create.creation>view.lanes index.scatter>sort.sort index.select>sort.searchsorted

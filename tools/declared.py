@@ -77,6 +77,8 @@ def text() -> str:
     def chosen(kept: Any, suffix: str = "") -> dict[str, list[str]]:
         return by_file({f"{name}{suffix}": name for name, e in noted.items() if kept(e)})
 
+    linalg = {op.removeprefix("linalg_"): op for op in noted if op.startswith("linalg_")}
+    linalg |= {entry.linalg: op for op, entry in noted.items() if entry.linalg}
     special = {name: op for op, entry in noted.items() for name in entry.special.split()}
     tables = {
         "MODULES": chosen(lambda entry: True),
@@ -101,6 +103,7 @@ def text() -> str:
     parts = [_table(name, docs[name], table) for name, table in tables.items()]
     operators = {entry.operator: op for op, entry in noted.items() if entry.operator}
     parts.append(_renamed("SPECIAL", "Ops by their names in `rushlight.special`.", special))
+    parts.append(_renamed("LINALG", "Ops by their names in `rushlight.linalg`.", linalg))
     parts.append(_renamed("OPERATORS", "Ops by the operators that call them.", operators))
     return HEAD + "\n" + "\n".join(parts)
 

@@ -180,9 +180,10 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
 # 2. A value is a spec laid over a storage at an offset: offset + low >= 0 and offset + high <=
 #    storage.room. A new result has a block of its spec's reach (`Plan.rooms`). A view made by a
 #    plan is checked when the plan is made: it reaches no further than its input (`check_inside`),
-#    which lies in the storage. Every other layout over existing memory (storages, NumPy, DLPack,
-#    shared memory, files, `as_strided` beyond its input) goes through `call.lay`, which checks it
-#    against the storage.
+#    which lies in the storage; a view that begins at a launch parameter is compared with its input
+#    at each call (Note [Moving views]). Every other layout over existing memory (storages, NumPy,
+#    DLPack, shared memory, files, `as_strided` beyond its input) goes through `call.lay`, which
+#    checks it against the storage.
 # 3. A kernel touches no more than its sizes and strides say, and those come from specs.
 #    `RUSHLIGHT_CHECK=1` verifies this for every launch (`devices/shared/checking.py`).
 

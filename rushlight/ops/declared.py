@@ -506,6 +506,45 @@ SPECIAL = {
     "zeta": "zeta",
 }
 
+# Ops by their names in `rushlight.linalg`.
+LINALG = {
+    "cholesky": "linalg_cholesky",
+    "cholesky_ex": "linalg_cholesky_ex",
+    "cond": "linalg_cond",
+    "det": "det",
+    "eig": "linalg_eig",
+    "eigh": "linalg_eigh",
+    "eigvals": "linalg_eigvals",
+    "eigvalsh": "linalg_eigvalsh",
+    "householder_product": "linalg_householder_product",
+    "inv": "linalg_inv",
+    "inv_ex": "linalg_inv_ex",
+    "ldl_factor": "linalg_ldl_factor",
+    "ldl_factor_ex": "linalg_ldl_factor_ex",
+    "ldl_solve": "linalg_ldl_solve",
+    "lstsq": "linalg_lstsq",
+    "lu": "linalg_lu",
+    "lu_factor": "linalg_lu_factor",
+    "lu_factor_ex": "linalg_lu_factor_ex",
+    "lu_solve": "linalg_lu_solve",
+    "matmul": "matmul",
+    "matrix_exp": "matrix_exp",
+    "matrix_norm": "linalg_matrix_norm",
+    "matrix_power": "matrix_power",
+    "matrix_rank": "linalg_matrix_rank",
+    "norm": "linalg_norm",
+    "pinv": "linalg_pinv",
+    "qr": "linalg_qr",
+    "slogdet": "slogdet",
+    "solve": "linalg_solve",
+    "solve_ex": "linalg_solve_ex",
+    "solve_triangular": "linalg_solve_triangular",
+    "svd": "linalg_svd",
+    "svdvals": "linalg_svdvals",
+    "tensorinv": "linalg_tensorinv",
+    "tensorsolve": "linalg_tensorsolve",
+}
+
 # Ops by the operators that call them.
 OPERATORS = {
     "add": "add",

@@ -56,6 +56,7 @@ class Facts(TypedDict, total=False):
     pure: bool
     fresh: bool
     special: str
+    linalg: str
     operator: str
     keywords: dict[str, str]
 
@@ -78,6 +79,7 @@ class Entry:
     pure: bool = False
     fresh: bool = False  # a view that is never the argument itself
     special: str = ""  # its names in `rushlight.special`
+    linalg: str = ""  # its name in `rushlight.linalg`, where its own does not begin with `linalg_`
     operator: str = ""  # `Tensor.__<operator>__` calls it
     keywords: dict[str, str] = field(default_factory=dict)  # PyTorch's other names of arguments
 

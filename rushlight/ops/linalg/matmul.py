@@ -170,7 +170,7 @@ def autocast(*values: Value) -> list[Value]:
     ]
 
 
-@composite("matmul", out="exact", pure=True)
+@composite("matmul", out="exact", pure=True, linalg="matmul")
 def matmul(input: Value, other: Value) -> Value:
     """Matrix product: vectors count as rows or columns, batch dimensions broadcast.
 

@@ -386,7 +386,7 @@ def cond(A: Value, p: Any = None) -> Value:
 # ---- powers and the exponential ----
 
 
-@composite("matrix_power", out="cast", pure=True)
+@composite("matrix_power", out="cast", pure=True, linalg="matrix_power")
 def matrix_power(input: Value, n: int) -> Value:
     """The n-th power of square matrices, by squaring; of the inverse where n is negative."""
     shape = input._spec.shape
@@ -415,7 +415,7 @@ def matrix_power(input: Value, n: int) -> Value:
 _TERMS = 18
 
 
-@composite("matrix_exp", out="cast", out_top=False)
+@composite("matrix_exp", out="cast", out_top=False, linalg="matrix_exp")
 def matrix_exp(input: Value) -> Value:
     """The exponential of square matrices: a Taylor series of input / 2^s, squared s times."""
     shape = input._spec.shape

@@ -471,7 +471,7 @@ def _cofactor(a: Value) -> Value:
     return call_library(_cofactor_op, (a,))
 
 
-@composite("det", out="exact", out_top=False, pure=True)
+@composite("det", out="exact", out_top=False, pure=True, linalg="det")
 def det(A: Value) -> Value:
     """The determinant of square matrices."""
     check_matrices("linalg.det", A, square=True)
@@ -509,7 +509,7 @@ class SLogDet(NamedTuple):
     logabsdet: Any
 
 
-@composite("slogdet", out="exact", pure=True)
+@composite("slogdet", out="exact", pure=True, linalg="slogdet")
 def slogdet(A: Value) -> SLogDet:
     """The sign of the determinant and the logarithm of its absolute value."""
     check_matrices("linalg.slogdet", A, square=True)

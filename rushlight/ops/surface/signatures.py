@@ -49,7 +49,7 @@ def refuse_call(
     args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> None:
-    """Raise for a failed call that does not fit the signature: which argument, and the signature."""
+    """Raise for a failed call that does not fit the signature; name the argument and show both."""
     if isinstance(error, RushlightError):
         return
     signature = plain_signature(function)
