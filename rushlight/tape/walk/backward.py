@@ -5,7 +5,7 @@
    arrival, which is fixed.
 2. A node's derivative gives a gradient per operand, in the operand's shape and dtype, and tells
    which are fresh buffers: by a program where there is one (Note [Derivatives]), else by its rule
-   (`differentiated`). Every walk adds them up in `Walk.arrive`.
+   (`differentiated`). `Walk.arrive` adds them up; `Walk.run` has its usual cases inline.
 3. Hooks get the sum, once. A leaf's `.grad` is a buffer of its own: a shared gradient or a view is
    copied first.
 4. Saved values are freed as soon as their node has run, unless the graph is retained.
