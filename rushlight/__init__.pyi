@@ -432,7 +432,7 @@ def any(
     out: Tensor | None = None,
 ) -> Tensor: ...
 def arange(
-    start: Tensor | _float = 0,
+    start: Tensor | _float | None = None,
     end: Tensor | _float | None = None,
     step: _float = 1,
     *,

@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import accelerators, pool_of
+from rushlight.lazy import shown
 from rushlight.ops.create.creation import check_device
 from rushlight.tensor import device as Device
 
@@ -22,6 +23,10 @@ __all__ = [
     "set_device_index",
     "synchronize",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def _found() -> str | None:

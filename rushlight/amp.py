@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.lazy import shown
 from rushlight.ops.create.creation import device_kind
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view.inplace import finish_all, prepare_apply
@@ -15,6 +16,10 @@ from rushlight.tape.record.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class autocast(Changed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.devices.shared.registry import pool_of
+from rushlight.lazy import shown
 
 __all__ = [
     "current_device",
@@ -14,6 +15,11 @@ __all__ = [
     "set_device",
     "synchronize",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 _apart = [1]  # set by set_num_interop_threads
 

@@ -5,6 +5,7 @@
    of them at the first use of a name and stores the attribute, so a later use is a plain lookup.
 2. A function that a namespace changes (checks of arguments, `out=`) is made at that first use.
 3. Two threads that use a name first get one object: the first to store it decides.
+4. `dir()` of a public module shows what is its own and not what it imports.
 """
 
 from __future__ import annotations
@@ -49,7 +50,14 @@ class Names:
 
     def listed(self) -> list[str]:
         """The module's `__dir__`."""
-        return sorted({*vars(sys.modules[self.module]), *self.sources})
+        return sorted({*shown(self.module), *(name for name in self.sources if name[0] == "_")})
+
+
+def shown(module: str) -> list[str]:
+    """`dir()` of a public module: `__all__`, submodules, names with underscores; no helpers."""
+    found = vars(sys.modules[module])
+    kept = [name for name in found if name[0] == "_" or f"{module}.{name}" in sys.modules]
+    return sorted({*found["__all__"], *kept})
 
 
 def _loader(

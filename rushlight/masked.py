@@ -14,6 +14,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, bool_, float32, int64, real_type
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import wrap_dim
+from rushlight.lazy import shown
 from rushlight.nn import functional
 from rushlight.ops.create import creation, queries
 from rushlight.ops.pointwise import arithmetic as e
@@ -43,6 +44,10 @@ __all__ = [
     "sum",
     "var",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class BothGiven(RushlightError, AssertionError):

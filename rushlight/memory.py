@@ -10,6 +10,7 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
 from rushlight.devices.shared.transfers import Transfers
+from rushlight.lazy import shown
 from rushlight.ops.create.creation import default_pool, resolve_pool
 from rushlight.tape.memory.policy import Candidate, LeastWork, Policy
 from rushlight.tape.memory.region import Region
@@ -30,6 +31,11 @@ __all__ = [
     "reset_peak",
     "transfers",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}

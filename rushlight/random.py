@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from rushlight.lazy import shown
 from rushlight.ops.random.random import (
     Generator as Generator,
     default_generator as default_generator,
@@ -25,6 +26,11 @@ __all__ = [
     "seed",
     "set_rng_state",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 Generator.device = property(lambda generator: device(generator.device_name))  # type: ignore[attr-defined]
 

@@ -9,6 +9,7 @@ from typing import Any
 from rushlight.io.constructors import SAFE
 from rushlight.io.pickled import load
 from rushlight.io.writing import save
+from rushlight.lazy import shown
 
 __all__ = [
     "add_safe_globals",
@@ -18,6 +19,10 @@ __all__ = [
     "safe_globals",
     "save",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:

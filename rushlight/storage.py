@@ -17,6 +17,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
 from rushlight.devices.shared.allocator import Lent, Storage, room_for
+from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.surface import inplace_views
 from rushlight.tape.memory import replay
@@ -28,6 +29,11 @@ from rushlight.tape.record.written import mark_written
 from rushlight.tensor import device as Device, tensor
 
 __all__ = ["TypedStorage", "UntypedStorage"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 _HANDLES: weakref.WeakValueDictionary[int, UntypedStorage] = weakref.WeakValueDictionary()
 # Storages that were resized.

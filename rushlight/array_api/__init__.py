@@ -101,6 +101,7 @@ from rushlight.core.dtypes import (
     uint32,
     uint64,
 )
+from rushlight.lazy import shown
 
 __array_api_version__ = "2024.12"
 
@@ -120,3 +121,7 @@ __all__ += [  # all but the modules and names from imports
     for name, member in globals().items()
     if not name.startswith("_") and name != "annotations" and type(member) is not type(_sys)
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

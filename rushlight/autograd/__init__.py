@@ -15,6 +15,7 @@ from rushlight.autograd.gradient_map import Gradients, gradients
 from rushlight.autograd.variable import Variable
 from rushlight.core.errors import RushlightError
 from rushlight.func.vmap import vmap
+from rushlight.lazy import shown
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.sparse.gradients import showing_walk
 from rushlight.tape.anomaly.mode import (
@@ -54,6 +55,10 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def grad(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core.errors import DeviceError, DTypeError, LayoutError, RushlightError, ShapeError
 from rushlight.core.interrupts import unheard
+from rushlight.lazy import shown
 from rushlight.tape.dual.values import DualLevel
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed, edge_of
@@ -26,6 +27,10 @@ __all__ = [
     "make_dual",
     "unpack_dual",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class UnpackedDualTensor(NamedTuple):

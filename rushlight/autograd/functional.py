@@ -13,6 +13,7 @@ from typing import Any
 from rushlight.core.errors import KindError, RushlightError, ShapeError
 from rushlight.func.jacobians import columns, rows
 from rushlight.func.transforms import Function, Pulled, Pushed
+from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.view import views
 from rushlight.tape.record.needed import edge_of
@@ -20,6 +21,11 @@ from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 Nest = Any  # a tensor, or a tuple of tensors
 

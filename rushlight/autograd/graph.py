@@ -15,6 +15,7 @@ from rushlight.autograd.saved import (
     saved_tensors_hooks,
 )
 from rushlight.core.errors import NotDifferentiable
+from rushlight.lazy import shown
 from rushlight.tape.record import value
 from rushlight.tape.record.hook_tables import Handle
 from rushlight.tape.record.needed import edge_of
@@ -35,6 +36,10 @@ __all__ = [
     "save_on_cpu",
     "saved_tensors_hooks",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class Node(abc.ABC):

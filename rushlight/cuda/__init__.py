@@ -12,6 +12,7 @@ from rushlight import memory, random
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
 from rushlight.cuda import amp
 from rushlight.devices.shared.registry import opened, pool_of
+from rushlight.lazy import shown
 from rushlight.ops.create.creation import check_device, device_name
 from rushlight.tensor import device as Device
 
@@ -43,6 +44,10 @@ __all__ = [
     "set_rng_state_all",
     "synchronize",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def is_available() -> bool:

@@ -11,8 +11,14 @@ from rushlight.amp import (
     custom_fwd as _custom_fwd,
 )
 from rushlight.core.dtypes import DType, float16
+from rushlight.lazy import shown
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 custom_fwd = functools.partial(_custom_fwd, device_type="cuda")
 custom_bwd = functools.partial(_custom_bwd, device_type="cuda")

@@ -108,6 +108,7 @@ from rushlight.distributions.transforms import (
     identity_transform as identity_transform,
 )
 from rushlight.distributions.wishart import Wishart as Wishart
+from rushlight.lazy import shown
 
 __all__ = [
     "AbsTransform",
@@ -183,6 +184,11 @@ __all__ = [
     "transforms",
     "utils",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 # PyTorch has all transforms in one module.
 vars(transforms).update(

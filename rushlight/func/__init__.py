@@ -25,6 +25,7 @@ from rushlight.func.transforms import (
     vjp,
 )
 from rushlight.func.vmap import vmap
+from rushlight.lazy import shown
 
 __all__ = [
     "debug_unwrap",
@@ -44,3 +45,7 @@ __all__ = [
     "vjp",
     "vmap",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -9,5 +9,10 @@ from rushlight.io.limits import UnsafeFile
 from rushlight.io.pickled import load
 from rushlight.io.safe import load_file, save_file
 from rushlight.io.writing import save
+from rushlight.lazy import shown
 
 __all__ = ["UnsafeFile", "load", "load_file", "save", "save_file"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -6,6 +6,7 @@ Never: reaches below ops/, launches a kernel, keeps state that is not in a param
 attribute.
 """
 
+from rushlight.lazy import shown
 from rushlight.nn import functional, init, modules, parameter, utils
 from rushlight.nn.activation import (
     CELU,
@@ -376,3 +377,7 @@ __all__ = [
     "parameter",
     "utils",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
+from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.linalg import decompositions
 from rushlight.ops.pointwise import arithmetic as e
@@ -50,6 +51,10 @@ __all__ = [
     "xavier_uniform_",
     "zeros_",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 @no_grad()

@@ -17,6 +17,7 @@ from typing import Any
 from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
+from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.tape.record import call
@@ -32,6 +33,10 @@ __all__ = [
     "is_lazy",
     "replace_content",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class Parameter(Tensor):

@@ -6,6 +6,7 @@ Takes: leaves with gradients. Gives: the leaves changed in place, one fused kern
 Never: reaches below ops/, reads a tensor back to the host.
 """
 
+from rushlight.lazy import shown
 from rushlight.optim import lr_scheduler, swa_utils
 from rushlight.optim.adam import Adam, AdamW
 from rushlight.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop
@@ -36,3 +37,7 @@ __all__ = [
     "lr_scheduler",
     "swa_utils",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rushlight.lazy import shown
 from rushlight.optim.combined import ChainedScheduler, ReduceLROnPlateau, SequentialLR
 from rushlight.optim.cycles import CyclicLR, OneCycleLR
 from rushlight.optim.schedules import (
@@ -38,3 +39,7 @@ __all__ = [
     "SequentialLR",
     "StepLR",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

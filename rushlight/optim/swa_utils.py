@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rushlight.lazy import shown
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _BatchNorm
 from rushlight.ops.view.inplace import finish_all, prepare_copy
@@ -24,6 +25,11 @@ __all__ = [
     "get_swa_multi_avg_fn",
     "update_bn",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 Average = Callable[[Any, Any, Any], Any]
 

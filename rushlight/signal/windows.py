@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rushlight.core.dtypes import DType, float32, float64, get_default
+from rushlight.lazy import shown
 from rushlight.ops.create import creation, like
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
@@ -30,6 +31,10 @@ __all__ = [
     "kaiser",
     "nuttall",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class _Line:

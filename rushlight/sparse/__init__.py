@@ -9,6 +9,7 @@ requested.
 
 from __future__ import annotations
 
+from rushlight.lazy import shown
 from rushlight.ops.surface.public import checked_kinds
 from rushlight.sparse import csr, gradients, low_rank
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
@@ -53,6 +54,11 @@ __all__ = [
     "sparse_csr_tensor",
     "sum",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 install()
 csr.install()

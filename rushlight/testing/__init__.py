@@ -6,7 +6,12 @@ Gives: nothing where they agree; else an AssertionError that names the elements 
 Never: computes with a record, or changes its arguments.
 """
 
+from rushlight.lazy import shown
 from rushlight.testing.comparing import assert_allclose, assert_close
 from rushlight.testing.making import make_tensor
 
 __all__ = ["assert_allclose", "assert_close", "make_tensor"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -5,6 +5,7 @@ Takes: user functions and tensors. Gives: their results, with less memory held.
 Never: reaches below the tape's public records.
 """
 
+from rushlight.lazy import shown
 from rushlight.utils import (
     _pytree as _pytree,
     checkpoint as checkpoint,
@@ -14,3 +15,7 @@ from rushlight.utils import (
 )
 
 __all__ = ["checkpoint", "data", "dlpack", "hooks"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -10,11 +10,16 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rushlight.lazy import shown
 from rushlight.tape.memory.region import Checkpoint
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value
 
 __all__ = ["checkpoint", "checkpoint_sequential", "is_checkpointing", "set_checkpoint_early_stop"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def _tensors(thing: Any) -> Iterator[Value]:

@@ -6,9 +6,14 @@ from typing import Any
 
 from rushlight import dlpack
 from rushlight.dlpack import take as from_dlpack
+from rushlight.lazy import shown
 from rushlight.tensor import Tensor
 
 __all__ = ["from_dlpack", "to_dlpack"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def to_dlpack(tensor: Tensor) -> Any:

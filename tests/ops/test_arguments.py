@@ -10,6 +10,7 @@ import gc
 import inspect
 import itertools
 import operator
+import pickle
 import typing
 
 import numpy as np
@@ -598,3 +599,23 @@ def test_a_flag_in_the_place_of_dimensions():
     x = torch.rand(4, 3)
     assert torch.nuclear_norm(x, True).shape == (1, 1) == torch.nuclear_norm(x, keepdim=True).shape
     assert torch.nuclear_norm(x, False).shape == ()
+
+
+def test_an_in_place_method_has_its_name():
+    x = torch.ones(2)
+    assert torch.Tensor.add_.__qualname__ == "Tensor.add_" and torch.Tensor.exp_.__name__ == "exp_"
+    assert pickle.loads(pickle.dumps(torch.Tensor.mul_)) is torch.Tensor.mul_
+    assert str(inspect.signature(torch.clamp_)) == "(input, min=None, max=None)"
+    with pytest.raises(TypeError, match=r"Tensor\.add_\(\) missing .* 'other'"):
+        x.add_()
+    with pytest.raises(TypeError, match=r"exp_\(\) got an unexpected keyword argument 'foo'"):
+        x.exp_(foo=1)
+    with pytest.raises(TypeError, match=r"mul_\(\) takes 1 operand beside the tensor, got 0"):
+        x.mul_()
+
+
+def test_arange_needs_its_end():
+    with pytest.raises(TypeError, match="'end'"):
+        torch.arange()
+    assert torch.arange(end=3).tolist() == [0, 1, 2] and torch.arange(1, end=3).tolist() == [1, 2]
+    assert torch.arange(end=6, step=2).tolist() == [0, 2, 4]

@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from rushlight.lazy import shown
 from rushlight.nn import (
     activation as _activation,
     adaptive_softmax as _adaptive,
@@ -111,3 +112,7 @@ _LAYERS = {
 globals().update(_LAYERS)
 
 __all__ = ["Module", "module", "utils", *FILES, *_LAYERS]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

@@ -8,6 +8,7 @@ Never: reaches below ops/.
 
 from __future__ import annotations
 
+from rushlight.lazy import shown
 from rushlight.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from rushlight.nn.utils.clip_grad import (
     clip_grad_norm_,
@@ -59,3 +60,7 @@ __all__ = [
     "vector_to_parameters",
     "weight_norm",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)

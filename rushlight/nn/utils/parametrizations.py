@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.shapes import wrap_dim
+from rushlight.lazy import shown
 from rushlight.nn import functional
 from rushlight.nn.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from rushlight.nn.module import Module
@@ -18,6 +19,10 @@ from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def length_except(v: Tensor, dim: int | None) -> Any:

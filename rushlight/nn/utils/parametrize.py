@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rushlight.core.errors import ShapeError
+from rushlight.lazy import shown
 from rushlight.nn.containers import ModuleDict, ModuleList
 from rushlight.nn.members import PARAMETER
 from rushlight.nn.module import Module
@@ -32,6 +33,11 @@ __all__ = [
     "transfer_parametrizations_and_params",
     "type_before_parametrizations",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 _kept: list[dict[tuple[int, str], Any]] = []  # one dict per open `cached()`; the last is in use
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rushlight.core.shapes import wrap_dim
+from rushlight.lazy import shown
 from rushlight.nn.module import Module
 from rushlight.nn.utils.convert_parameters import parameters_to_vector
 from rushlight.ops.create import creation
@@ -43,6 +44,10 @@ __all__ = [
     "random_unstructured",
     "remove",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 def _methods_of(module: Module) -> Iterator[tuple[int, BasePruningMethod]]:

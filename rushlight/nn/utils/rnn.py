@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.index.gather import rows
 from rushlight.ops.nn.padding import constant_pad_nd
@@ -24,6 +25,10 @@ __all__ = [
     "unpack_sequence",
     "unpad_sequence",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
 
 
 class _Packed(NamedTuple):

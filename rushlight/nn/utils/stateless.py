@@ -16,11 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rushlight.lazy import shown
 from rushlight.nn.members import BUFFER, PARAMETER
 from rushlight.nn.module import Module
 from rushlight.tensor import Tensor
 
 __all__ = ["functional_call"]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
+
 
 _ABSENT = object()
 Member = tuple[Module, str]  # a member: its module, and its name there

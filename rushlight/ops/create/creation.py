@@ -449,7 +449,7 @@ def _end_of(given: Any) -> Any:
 
 @composite("arange", method=False, out="line", pure=True)
 def arange(
-    start: Any = 0,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -466,7 +466,10 @@ def arange(
     """
     take("arange", named)
     if end is None:
-        start, end = 0, start
+        start, end = None, start
+    if end is None:
+        raise TypeError("arange() missing 1 required argument: 'end'")
+    start = 0 if start is None else start
     start, end, step = (_end_of(n) for n in (start, end, step))
     if dtype is int64:
         start, end, step = int(start), int(end), int(step)

@@ -64,6 +64,8 @@ def describe_in_place(method: Any, name: str, function: Callable[..., Any]) -> N
     lines += _arguments(signature, inspect.unwrap(function), {}, skipped=1)
     method.__doc__ = "\n".join(lines)
     method.__signature__ = signature
+    method.__name__, method.__module__ = f"{name}_", "rushlight.tensor"
+    method.__qualname__ = f"Tensor.{name}_"
 
 
 def documented(declared: str, function: Callable[..., Any], signature: inspect.Signature) -> str:

@@ -33,8 +33,9 @@ def _elementwise(name: str, op: Elementwise) -> Method:
             return inplace.apply_inplace(op, self, *others)
         except TypeError:
             if len(others) != arity - 1:
+                taken = "1 operand" if arity == 2 else f"{arity - 1} operands"
                 raise TypeError(
-                    f"{name}_() takes {arity - 1} operands beside the tensor, got {len(others)}"
+                    f"{name}_() takes {taken} beside the tensor, got {len(others)}"
                 ) from None
             raise
 
@@ -42,8 +43,9 @@ def _elementwise(name: str, op: Elementwise) -> Method:
 
 
 def _only(named: dict[str, Any], keyword: str, name: str) -> Any:
-    if set(named) != {keyword}:
-        raise TypeError(f"{name}_() takes the keyword {keyword!r}, got {sorted(named)}")
+    for other in named:
+        if other != keyword:
+            raise TypeError(f"{name}_() got an unexpected keyword argument {other!r}")
     return named[keyword]
 
 

@@ -5,6 +5,7 @@ A namespace makes each of its functions here when the name is first used. See No
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from types import FunctionType
@@ -64,7 +65,10 @@ def of_tensors(name: str, function: Any) -> Any:
 
 def in_place_of_package(tensor: type, name: str) -> Any:
     """`rushlight.<name>_`, a method of tensors."""
-    return of_package(name, of_input(tensor, name))
+    function = of_package(name, of_input(tensor, name))
+    self, *others = inspect.signature(getattr(tensor, name)).parameters.values()
+    function.__signature__ = inspect.Signature([self.replace(name="input"), *others])
+    return function
 
 
 def op_of_package(name: str) -> Any:

@@ -7,6 +7,7 @@ Never: reaches below ops/, moves tensors to a device.
 
 from __future__ import annotations
 
+from rushlight.lazy import shown
 from rushlight.utils.data import collate, dataloader, dataset, sampler
 from rushlight.utils.data.collate import default_collate, default_convert
 from rushlight.utils.data.dataloader import DataLoader
@@ -56,3 +57,7 @@ __all__ = [
     "random_split",
     "sampler",
 ]
+
+
+def __dir__() -> list[str]:
+    return shown(__name__)
