@@ -1,6 +1,6 @@
 """An optimiser's formula as a kernel that writes a whole step of one parameter and its state.
 
-Note [Optimisers]
+# Note [Optimisers]
 1. A formula is `formula(p, g, **state, **numbers, **choices)`; it gives the new parameter and the
    new state. It is written once, in scalar expressions: the fused step, the differentiable step and
    the step by rows of a sparse gradient are made from it.

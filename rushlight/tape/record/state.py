@@ -243,4 +243,5 @@ def is_inference(storage: Storage) -> bool:
 
 
 def is_grad_enabled() -> bool:
+    """Whether calls are recorded for backward."""
     return STATE.get().grad
