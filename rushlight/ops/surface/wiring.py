@@ -7,7 +7,7 @@ from rushlight.ops.create.creation import fill_plan, full_spec
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import shortcuts
+from rushlight.ops.surface import memoised
 from rushlight.ops.view import complex_parts, inplace, views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import provide, provide_later
@@ -39,4 +39,4 @@ provide_later(
     store_out="rushlight.ops.surface.store:store",
     view_of="rushlight.ops.view.view_of_base:view_of",
 )
-REGISTRY.finish = shortcuts.finished
+REGISTRY.finish = memoised.finished
