@@ -4,8 +4,8 @@
 1. `live` is what storages own, `held` is live plus the cached free blocks. A limit is on `held`.
 2. A request that would cross the limit first frees cached blocks, then asks `reclaim` (set by the
    tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit. A
-   limit binds the threads inside its budget (`bound`, set by `memory.py`, tells): others are not
-   refused. What they take counts, so the threads inside may have to drop more.
+   limit binds the threads inside its budget (`bound`, set by `memory/budget.py`, tells): others are
+   not refused. What they take counts, so the threads inside may have to drop more.
 3. When the device itself is out of memory the same steps are tried before OutOfMemoryError is
    raised.
 4. Without a limit the cache is bounded too: a program with ever new sizes would reuse none of it.

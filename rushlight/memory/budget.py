@@ -1,4 +1,4 @@
-"""Memory: bytes in use, budgets, rebuilt values, transfers between host and devices."""
+"""Budgets: a limit on the bytes of device memory, kept by dropping and rebuilding values."""
 
 from __future__ import annotations
 
@@ -9,33 +9,10 @@ from typing import Any
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
-from rushlight.devices.shared.transfers import Transfers
-from rushlight.lazy import shown
 from rushlight.ops.create.creation import default_pool, resolve_pool
-from rushlight.tape.memory.policy import Candidate, LeastWork, Policy
+from rushlight.tape.memory.policy import Policy
 from rushlight.tape.memory.region import Region
-from rushlight.tape.memory.replay import Counters
 from rushlight.tape.record.state import STATE, Changed
-
-__all__ = [
-    "Candidate",
-    "LeastWork",
-    "Policy",
-    "allocated",
-    "budget",
-    "empty_cache",
-    "parse_bytes",
-    "peak",
-    "recomputed",
-    "reserved",
-    "reset_peak",
-    "transfers",
-]
-
-
-def __dir__() -> list[str]:
-    return shown(__name__)
-
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
@@ -114,43 +91,3 @@ def _bound(pool: Pool) -> int | None:
 
 
 Pool.bound = staticmethod(_bound)
-
-
-def allocated(device: Any = None) -> int:
-    """Bytes that tensors own."""
-    return resolve_pool(device).live
-
-
-def reserved(device: Any = None) -> int:
-    """Bytes taken from the device: allocated and cached."""
-    return resolve_pool(device).held
-
-
-def peak(device: Any = None) -> int:
-    """The largest `allocated` since the start or `reset_peak`."""
-    return resolve_pool(device).peak
-
-
-def reset_peak(device: Any = None) -> None:
-    pool = resolve_pool(device)
-    pool.peak = pool.live
-
-
-def empty_cache(device: Any = None) -> None:
-    """Free cached blocks."""
-    resolve_pool(device).trim()
-
-
-def recomputed() -> dict[str, int]:
-    """The number of calls repeated to rebuild dropped values, and the bytes they made."""
-    return {"calls": Counters.nodes, "bytes": Counters.nbytes}
-
-
-def transfers() -> dict[str, int]:
-    """Copies between the host and devices whose memory it cannot read."""
-    return {
-        "to_device": Transfers.to_device,
-        "to_host": Transfers.to_host,
-        "bytes_to_device": Transfers.bytes_to_device,
-        "bytes_to_host": Transfers.bytes_to_host,
-    }

@@ -1,0 +1,49 @@
+"""Counts of bytes, rebuilt calls and transfers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.devices.shared.transfers import Transfers
+from rushlight.ops.create.creation import resolve_pool
+from rushlight.tape.memory.replay import Counters
+
+
+def allocated(device: Any = None) -> int:
+    """Bytes that tensors own."""
+    return resolve_pool(device).live
+
+
+def reserved(device: Any = None) -> int:
+    """Bytes taken from the device: allocated and cached."""
+    return resolve_pool(device).held
+
+
+def peak(device: Any = None) -> int:
+    """The largest `allocated` since the start or `reset_peak`."""
+    return resolve_pool(device).peak
+
+
+def reset_peak(device: Any = None) -> None:
+    pool = resolve_pool(device)
+    pool.peak = pool.live
+
+
+def empty_cache(device: Any = None) -> None:
+    """Free cached blocks."""
+    resolve_pool(device).trim()
+
+
+def recomputed() -> dict[str, int]:
+    """The number of calls repeated to rebuild dropped values, and the bytes they made."""
+    return {"calls": Counters.nodes, "bytes": Counters.nbytes}
+
+
+def transfers() -> dict[str, int]:
+    """Copies between the host and devices whose memory it cannot read."""
+    return {
+        "to_device": Transfers.to_device,
+        "to_host": Transfers.to_host,
+        "bytes_to_device": Transfers.bytes_to_device,
+        "bytes_to_host": Transfers.bytes_to_host,
+    }
