@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rushlight.lazy import shown
-from rushlight.tape.memory.region import Checkpoint
+from rushlight.tape.memory.checkpoint import Checkpoint
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight.core.errors import GraphFreedError, InplaceError
-from rushlight.tape.memory.region import restore_saves
+from rushlight.tape.memory.checkpoint import restore_saves
 from rushlight.tape.memory.saved_tensor_hooks import PACKED, unpacked
 from rushlight.tape.record.call import make_value, rooted
 from rushlight.tape.record.value import Leaf, Node, Output, Value
