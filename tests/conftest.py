@@ -10,9 +10,13 @@ Note [Devices in tests]
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +51,36 @@ def pytest_configure(config: pytest.Config) -> None:
         # No deadline: the first example of a shape builds its kernel.
         settings.register_profile("rushlight", deadline=None, derandomize="CI" in os.environ)
         settings.load_profile("rushlight")
+
+
+def _faults(config: pytest.Config) -> Path:
+    """The folder in which each xdist worker writes its stacks if it crashes."""
+    return config.rootpath / ".pytest_cache" / "d" / "faults"
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    folder = _faults(session.config)
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        for old in folder.glob("*.txt"):
+            old.unlink()
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    # A crashed worker's standard error is far above the summary, where a cut log does not show it.
+    session.config.stash[_FAULT_FILE] = file = (folder / f"{worker}.{os.getpid()}.txt").open("w")
+    faulthandler.enable(file)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    file = session.config.stash.get(_FAULT_FILE, None)
+    if file is not None:
+        faulthandler.enable(sys.__stderr__)
+        file.close()
+        with contextlib.suppress(OSError):
+            Path(file.name).unlink()
+
+
+_FAULT_FILE = pytest.StashKey()
 
 
 @functools.cache
@@ -92,6 +126,13 @@ def _is_limit(report: pytest.TestReport) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for path in sorted(_faults(terminalreporter.config).glob("*.txt")):
+        # Its file is gone if a worker ended as it should; empty if it was killed from outside.
+        lines = [x for x in path.read_text().splitlines() if x and "site-packages" not in x]
+        lines = lines or ["no stacks: it was killed, by the system or by a signal"]
+        terminalreporter.write_line(f"{path.stem} crashed:")
+        for line in lines[:12]:
+            terminalreporter.write_line(line)
     for name in required_devices():
         passed = len(list(_reports(terminalreporter, "passed", name)))
         skipped = sum(

@@ -114,6 +114,8 @@ def call(
     named = {k: as_tensors(v, dtype, device, layout, leaves) for k, v in sample.named.items()}
     if row.makes:
         named |= {"dtype": dtype, "device": device}
+    if not row.random:
+        rushlight.manual_seed(seed_of(row))  # lobpcg and others start at random
     out = row.call(REGISTRY[row.name].function, *args, **named)
     return out if isinstance(out, tuple) else (out,)
 
