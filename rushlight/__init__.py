@@ -38,6 +38,7 @@ from rushlight.core.errors import (
     DeviceUnavailable,
     DivisionByZero,
     DTypeError,
+    ExactnessError,
     GraphFreedError,
     InplaceError,
     NotDifferentiable,

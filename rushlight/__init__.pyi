@@ -52,6 +52,7 @@ from rushlight.core.errors import (
     DeviceUnavailable as DeviceUnavailable,
     DivisionByZero as DivisionByZero,
     DTypeError as DTypeError,
+    ExactnessError as ExactnessError,
     GraphFreedError as GraphFreedError,
     InplaceError as InplaceError,
     NotDifferentiable as NotDifferentiable,

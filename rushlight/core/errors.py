@@ -130,5 +130,35 @@ class AnomalyError(RushlightError):
         self.in_backward = in_backward
 
 
+class ExactnessError(RushlightError):
+    """Bits that differ where they must be equal: between a run and its repetition or replay.
+
+    `op`, `module` and `place` (the user's line) name the first call that differs, `shapes` are its
+    operands'. `count` elements differ, by at most `largest`; both are None where only a digest of
+    the first bits was kept. `call` is the call's number in its region.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str = "",
+        module: str = "",
+        place: str = "",
+        shapes: tuple[tuple[int, ...], ...] = (),
+        count: int | None = None,
+        largest: float | None = None,
+        call: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.op = op
+        self.module = module
+        self.place = place
+        self.shapes = shapes
+        self.count = count
+        self.largest = largest
+        self.call = call
+
+
 class GraphFreedError(RushlightError):
     """Backward over a graph whose saved values were freed."""

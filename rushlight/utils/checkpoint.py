@@ -17,6 +17,8 @@ from rushlight.tape.record.value import Value
 
 __all__ = ["checkpoint", "checkpoint_sequential", "is_checkpointing", "set_checkpoint_early_stop"]
 
+_CHECKS = ("default", "none", "bits")
+
 
 def __dir__() -> list[str]:
     return shown(__name__)
@@ -65,7 +67,12 @@ def checkpoint(
     """
     if STATE.get().dual is not None:  # Note [Dual values] 5
         return function(*args, **named)
-    region = Checkpoint()
+    if determinism_check not in _CHECKS:
+        raise ValueError(
+            f"checkpoint: determinism_check is one of {', '.join(map(repr, _CHECKS))}, "
+            f"got {determinism_check!r}"
+        )
+    region = Checkpoint(checks_bits=determinism_check == "bits")
     block = contextlib.nullcontext() if context_fn is None else context_fn()[0]
     try:
         with Changed(region=region, saving=None), block:  # Note [Saved tensor hooks] 7

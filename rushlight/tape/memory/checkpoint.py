@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
+from rushlight.tape.memory.proof import Witness
 from rushlight.tape.memory.recipe import Recipe, make_plain
 from rushlight.tape.memory.region import Region
 from rushlight.tape.record import call
@@ -19,8 +20,10 @@ from rushlight.tape.record.value import Node, Value
 class Checkpoint(Region):
     """A block whose saves are dropped when it ends, and rebuilt when backward first needs one."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks_bits: bool = False) -> None:
         super().__init__()
+        if checks_bits and self.witness is None:
+            self.witness = Witness()
         self.nodes: list[Node] = []
         self.entries: list[tuple[weakref.ref[Node], bool, int, Any]] = []
         # Inputs from outside: a rebuild starts from these.

@@ -86,7 +86,17 @@ class Source:
 class Recipe:
     """How to refill some storages."""
 
-    __slots__ = ("__weakref__", "length", "mark", "outs", "params", "plan", "sources", "used")
+    __slots__ = (
+        "__weakref__",
+        "length",
+        "mark",
+        "outs",
+        "params",
+        "plan",
+        "proof",  # runs the plan in a replay, and compares the bits: Note [Proof]; or None
+        "sources",
+        "used",
+    )
 
     def __init__(
         self, plan: Plan, params: tuple[Any, ...], sources: tuple[Source, ...], mark: Mark
@@ -96,6 +106,7 @@ class Recipe:
         self.sources = sources
         self.mark = mark
         self.outs: list[weakref.ref[Storage] | None] = [None] * len(plan.outs)
+        self.proof: Any = None
         self.used = 0  # the tick of the last use, for staleness
         self.length: int = 1 + max(
             [s.recipe.length for s in sources if s.recipe is not None], default=0

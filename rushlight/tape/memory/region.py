@@ -6,6 +6,9 @@ the allocator needs memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy
@@ -13,7 +16,7 @@ from rushlight.tape.memory.recipe import Mark, Recipe, with_recipe
 from rushlight.tape.memory.replay import Pins
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
-from rushlight.tape.record.value import Node
+from rushlight.tape.record.value import Node, Value
 
 # Dropping a block smaller than this frees too little to be worth a rebuild.
 _SMALLEST_DROP = 4096
@@ -22,11 +25,15 @@ _SMALLEST_DROP = 4096
 class Region:
     """Leaves recipes; the base of checkpoints and budgets."""
 
+    witness: Any = None  # takes digests of what calls make here: Note [Proof]
+    chooses = False  # whether `choose` is called
     policy: Policy | None = None  # ranks the values dropped here; None: the outer region's policy
 
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
         self.mark = Mark(None if self.outer is None else self.outer.mark)
+        if self.outer is not None:
+            self.witness, self.chooses = self.outer.witness, self.outer.chooses
 
     def enable_reclaim(self, pool: Pool) -> None:
         """Called for a recipe on this pool."""
@@ -47,6 +54,11 @@ class Region:
         """Called for a storage that a call in the region reads."""
         if self.outer is not None:
             self.outer.use(storage)
+
+    def choose(self, plan: Plan, inputs: Sequence[Value], result: Any) -> None:
+        """Called for a call in the region, after it was made."""
+        if self.outer is not None and self.outer.chooses:
+            self.outer.choose(plan, inputs, result)
 
     def made_here(self, storage: Storage) -> bool:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)

@@ -125,6 +125,8 @@ def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
     for i, storage in enumerate(storages):
         recipe.adopt(i, storage)
         region.enable_reclaim(storage.pool)
+    if region.witness is not None:
+        region.witness.see(recipe, storages)
 
 
 def addresses(inputs: Sequence[Value]) -> list[int]:
@@ -253,7 +255,8 @@ def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
         storages = [
             old or Storage(plan.pool, room) for old, room in zip(there, plan.rooms, strict=True)
         ]
-        plan.launch(*[s.present_address for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
+        launch = plan.launch if recipe.proof is None else recipe.proof
+        launch(*[s.present_address for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
     Counters.nodes += 1
     Counters.nbytes += sum(spec.nbytes for spec in plan.outs)
     Counters.tick += 1

@@ -217,6 +217,8 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     if plan.stride:
         offset += plan.skip(params)
     result = wrap(plan, inputs, storages, offset, node)
+    if region is not None and region.chooses:
+        region.choose(plan, inputs, result)
     if state.special:
         if state.trace is not None:
             state.trace.append((plan, inputs, params, result, state.grad))

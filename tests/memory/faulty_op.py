@@ -1,0 +1,51 @@
+"""An op that doubles its operand by a kernel that is wrong on purpose."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import rushlight as rl
+from rushlight.tape.record import call
+from rushlight.tape.record.op import Grad, Op, Plan
+
+WAYS = ("counts launches", "counts from the second launch on", "leaves elements unwritten")
+
+
+class Faulty(Op):
+    """`way`: one of WAYS, or None for a right kernel. `launches` counts."""
+
+    __slots__ = ("launches", "way")
+
+    def __init__(self, way: str | None = None) -> None:
+        super().__init__("faulty", "Twice the operand.")
+        self.way = way
+        self.launches = 0
+
+    def make_plan(self, ins: Any, static: Any) -> Plan:
+        (spec,) = ins
+        device: Any = spec.device.device
+
+        def launch(target: int, source: int) -> None:
+            self.launches += 1
+            raw = bytearray(spec.nbytes)
+            device.copy_out(source, memoryview(raw))
+            numbers = [2.0 * x for (x,) in struct.iter_unpack("f", raw)]
+            if self.way == WAYS[0]:
+                numbers[0] += self.launches
+            if self.way == WAYS[1]:
+                numbers[0] += self.launches - 1
+            if self.way == WAYS[2]:
+                del numbers[len(numbers) // 2 :]
+            device.copy_in(target, memoryview(struct.pack(f"{len(numbers)}f", *numbers)))
+
+        return Plan(self, ins, [spec], launch)
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            return [grads[0] * 2.0]
+
+        return Grad(needs, (), (), rule)
+
+    def __call__(self, x: rl.Tensor) -> rl.Tensor:
+        return call.call(self, (x,))
