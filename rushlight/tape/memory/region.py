@@ -101,6 +101,8 @@ def _policy() -> Policy:
 
 
 def drop(storage: Storage) -> None:
+    if replay.Counters.watch is not None:
+        replay.Counters.watch.dropped(storage)
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].
     address = storage.present_address
     assert address is not None

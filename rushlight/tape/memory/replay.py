@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from time import perf_counter
 from typing import Any, ClassVar
 
 from rushlight.core import locks
@@ -48,6 +49,8 @@ class Counters:
     nodes = 0
     nbytes = 0
     tick = 0
+    # Is told of drops and rebuilds: see Note [Recording memory].
+    watch: ClassVar[Any] = None
 
 
 class Pins:
@@ -244,7 +247,8 @@ def _order(targets: Iterable[Recipe]) -> tuple[list[Recipe], dict[Source, Storag
 
 def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
     """The results, from pinned sources."""
-    plan = recipe.plan
+    plan, watch = recipe.plan, Counters.watch
+    began = 0.0 if watch is None else perf_counter()
     ins = [
         storage.present_address + source.offset  # type: ignore[operator]
         for storage, source in zip(sources, recipe.sources, strict=True)
@@ -261,7 +265,10 @@ def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
     Counters.nbytes += sum(spec.nbytes for spec in plan.outs)
     Counters.tick += 1
     recipe.used = Counters.tick
-    return [_in_holder(recipe, i, storage) for i, storage in enumerate(storages)]
+    owners = [_in_holder(recipe, i, storage) for i, storage in enumerate(storages)]
+    if watch is not None:
+        watch.rebuilt(recipe, storages, owners, perf_counter() - began)
+    return owners
 
 
 def _in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
