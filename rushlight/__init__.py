@@ -131,7 +131,8 @@ _NAMES.defined(
         "rushlight.interop": "from_numpy",
         "rushlight.io": "load save",
         "rushlight.nn.functional": "celu_ rrelu_ selu_ threshold_",
-        "rushlight.ops.create.queries": "finfo iinfo is_tensor",
+        "rushlight.ops.create.dtype_limits": "finfo iinfo",
+        "rushlight.ops.surface.metadata_functions": "is_tensor",
         "rushlight.printing": "set_printoptions",
         "rushlight.random": (
             "Generator default_generator get_rng_state initial_seed manual_seed seed set_rng_state"
@@ -156,7 +157,7 @@ _NAMES.defined(
             "poisson_nll_loss rnn_relu rnn_tanh select_copy slice_copy split_copy "
             "triplet_margin_loss unsafe_split_with_sizes view_as_complex_copy view_as_real_copy"
         ),
-        "rushlight.ops.create.queries": "broadcast_shapes is_conj is_inference is_neg",
+        "rushlight.ops.surface.metadata_functions": "broadcast_shapes is_conj is_inference is_neg",
         "rushlight.settings": (
             "asarray can_cast detach detach_copy from_file frombuffer get_device is_nonzero "
             "is_same_size is_signed promote_types result_type"
@@ -170,7 +171,7 @@ _NAMES.defined(
 _NAMES.defined(
     {
         "rushlight.ops.view.layouts": "clone_of=clone",
-        "rushlight.ops.create.queries": "is_complex is_floating_point numel",
+        "rushlight.ops.surface.metadata_functions": "is_complex is_floating_point numel",
     },
     _public.of_tensors,
 )

@@ -81,7 +81,7 @@ from rushlight.io.pickled import load as load
 from rushlight.io.writing import save as save
 from rushlight.naming import device as device, get_default_device as get_default_device
 from rushlight.ops.create.creation import MemoryFormat as _layout
-from rushlight.ops.create.queries import finfo as finfo, iinfo as iinfo
+from rushlight.ops.create.dtype_limits import finfo as finfo, iinfo as iinfo
 from rushlight.ops.random.random import Generator as Generator, Generator as _Generator
 from rushlight.printing import set_printoptions as set_printoptions
 from rushlight.random import initial_seed as initial_seed, seed as seed

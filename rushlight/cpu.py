@@ -56,7 +56,7 @@ def synchronize(device: Any = None) -> None:
 # ---- threads ----
 
 
-def _check(name: str, count: Any) -> int:
+def _check_thread_count(name: str, count: Any) -> int:
     if isinstance(count, bool) or not isinstance(count, int):
         raise RuntimeError(f"{name} expects an int, but got {type(count).__name__}")
     if count < 1:
@@ -67,7 +67,7 @@ def _check(name: str, count: Any) -> int:
 def set_num_threads(num: int) -> None:
     """Set how many threads a large kernel may use on the host. The bits do not depend on it."""
     device: Any = pool_of("cpu").device
-    device.set_num_threads(_check("set_num_threads", num))
+    device.set_num_threads(_check_thread_count("set_num_threads", num))
 
 
 def get_num_threads() -> int:
@@ -79,7 +79,7 @@ def get_num_threads() -> int:
 
 def set_num_interop_threads(num: int) -> None:
     """Accepted; `backward(workers=)` runs independent branches of a backward pass in parallel."""
-    _apart[0] = _check("set_num_interop_threads", num)
+    _apart[0] = _check_thread_count("set_num_interop_threads", num)
 
 
 def get_num_interop_threads() -> int:

@@ -247,7 +247,7 @@ def _saves(node: Node) -> str:
     if not grad.saves_in and not grad.saves_out:
         return "nothing"
     if node.saved is None:
-        return "nothing any more: a backward pass gave it back"
+        return "nothing: a backward pass gave it back"
     parts = [f"operand {i} {plan.ins[i]!r}" for i in grad.saves_in]
     parts += [f"result {plan.outs[j]!r}" for j in grad.saves_out]
     if node.dropped is PACKED:
@@ -260,7 +260,7 @@ def _saves(node: Node) -> str:
 def _derivative(node: Node, name: str, kernels: _Kernels) -> list[str]:
     """The calls of a record's derivative, run on zeros; or the reason why it cannot run."""
     if node.saved is None and (node.grad.saves_in or node.grad.saves_out):
-        return ["not any more: the graph was freed"]
+        return ["unknown: the graph was freed"]
     notes: list[Any] = []
     try:
         with Changed(grad=False, region=None, trace=notes):

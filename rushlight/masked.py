@@ -16,7 +16,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import wrap_dim
 from rushlight.lazy import shown
 from rushlight.nn import functional
-from rushlight.ops.create import creation, queries
+from rushlight.ops.create import creation, dtype_limits
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce.statistics import vector_norm
 from rushlight.ops.surface.public import checked_kinds
@@ -91,7 +91,7 @@ def _filled(op: str, input: Tensor, mask: Mask, value: float) -> Tensor:
 def _extreme_value(dtype: DType, lowest: bool) -> float:
     if dtype.kind in "fc":
         return -math.inf if lowest else math.inf
-    limits = queries.iinfo(dtype)
+    limits = dtype_limits.iinfo(dtype)
     return limits.min if lowest else limits.max
 
 

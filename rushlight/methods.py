@@ -1,4 +1,4 @@
-"""Gives Tensor its methods: ops by name, their in-place forms, operators, and small queries.
+"""Gives Tensor its methods: ops by name, their in-place forms, operators, and its metadata.
 
 An op's declaration in `ops/` states its forms. A method is made when it is first used. See
 Note [Lazy names].
@@ -17,7 +17,7 @@ from rushlight.ops import declared
 from rushlight.ops.arguments import checked
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import operators, questions
+from rushlight.ops.surface import metadata_methods, operators
 from rushlight.ops.surface.documentation import describe_in_place, described
 from rushlight.ops.surface.keywords import with_second_names
 from rushlight.tape.record.value import Value
@@ -86,8 +86,8 @@ def install(tensor: type[Value]) -> None:
     for name, make in found.items():
         if name not in vars(tensor):
             setattr(tensor, name, Unmade(tensor, name, make))
-    for name, question in questions.PROPERTIES.items():
-        setattr(tensor, name, property(question))
+    for name, read in metadata_methods.PROPERTIES.items():
+        setattr(tensor, name, property(read))
 
 
 def _op(name: str) -> Callable[[], Any]:

@@ -25,7 +25,7 @@ from rushlight.ops.arguments import dtype_of, public
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import stores
-from rushlight.ops.surface import questions
+from rushlight.ops.surface import metadata_methods
 from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
@@ -61,17 +61,17 @@ def promote_types(type1: DType, type2: DType) -> DType:
 
 def is_nonzero(input: Tensor) -> bool:
     """Whether the one element is nonzero."""
-    return questions.is_nonzero(input)
+    return metadata_methods.is_nonzero(input)
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape."""
-    return questions.is_same_size(input, other)
+    return metadata_methods.is_same_size(input, other)
 
 
 def is_signed(input: Tensor) -> bool:
     """Whether the elements can be negative."""
-    return questions.is_signed(input)
+    return metadata_methods.is_signed(input)
 
 
 def detach(input: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def detach_copy(input: Tensor) -> Tensor:
 
 def get_device(input: Tensor) -> int:
     """The number of the device: 0, and -1 for the host."""
-    return questions.get_device(input)
+    return metadata_methods.get_device(input)
 
 
 def is_storage(obj: Any) -> bool:

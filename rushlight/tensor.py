@@ -24,14 +24,14 @@ from rushlight.ops.surface import wiring
 from rushlight.ops.view import complex_parts, inplace, layouts
 from rushlight.tape.program.known import PLAIN
 from rushlight.tape.record import call
-from rushlight.tape.record.hook_tables import Handle, add_to
+from rushlight.tape.record.hook_tables import RemovableHandle, add_to
 from rushlight.tape.record.needed import Needed, edge_of, provide_later
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.walk.hooks import Kept, check_same, hook_value
 from rushlight.tape.walk.roots import backward, backward_from
 
-__all__ = ["Handle", "Size", "Tensor", "device", "tensor", "wiring"]
+__all__ = ["RemovableHandle", "Size", "Tensor", "device", "tensor", "wiring"]
 
 
 class Tensor(Value):
@@ -225,7 +225,7 @@ class Tensor(Value):
     def data(self, value: Tensor) -> None:
         Needed.replace_data(self, value)
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call `hook` with the summed gradient of this value.
 
         a result that is not None replaces it.
@@ -234,7 +234,7 @@ class Tensor(Value):
             raise RushlightError("register_hook: the tensor does not require gradients")
         return hook_value(self._node, hook)
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
         """Call `hook` with this leaf after its `.grad` has been summed."""
         if type(self._node) is not Leaf:
             raise RushlightError(

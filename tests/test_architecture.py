@@ -79,7 +79,12 @@ FOLDERS = {
     "ops": (
         *("declared", "parameters", "arguments", "registry", "family"),
         *("surface.signatures", "surface.documentation"),
-        *("pointwise.arithmetic", "pointwise.transcendental", "create.creation", "create.queries"),
+        *(
+            "pointwise.arithmetic",
+            "pointwise.transcendental",
+            "create.creation",
+            "create.dtype_limits",
+        ),
         *("view", "reduce", "index", "sort", "pointwise", "batching.random", "random", "create"),
         *("linalg", "batching", "nn", "fft", "optim", "surface"),
     ),

@@ -9,7 +9,7 @@ from rushlight import dlpack, settings
 from rushlight.array_api.array import Array, op, promoted, unwrap, wrap
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.ops.create import creation, queries
+from rushlight.ops.create import creation, dtype_limits
 from rushlight.tensor import Tensor, device as Device, tensor as make_tensor
 
 Shape = int | tuple[int, ...]
@@ -29,7 +29,7 @@ def asarray(
     if isinstance(obj, Array):
         obj = obj._tensor
     if isinstance(obj, (list, tuple)):
-        obj = _numbers(obj)
+        obj = _unwrapped(obj)
     if isinstance(obj, (bool, int, float, complex, list)):
         if copy is False:
             raise ValueError(
@@ -46,9 +46,9 @@ def asarray(
     return wrap(made)
 
 
-def _numbers(rows: Any) -> Any:
+def _unwrapped(rows: Any) -> Any:
     if isinstance(rows, (list, tuple)):
-        return [_numbers(row) for row in rows]
+        return [_unwrapped(row) for row in rows]
     return rows._tensor if isinstance(rows, Array) else rows
 
 
@@ -266,7 +266,7 @@ class finfo:
 
     def __init__(self, type: Any, /) -> None:
         dtype = dtypes.real_type(type if isinstance(type, DType) else unwrap(type).dtype)
-        found = queries.finfo(dtype)
+        found = dtype_limits.finfo(dtype)
         self.bits, self.eps, self.max, self.min = found.bits, found.eps, found.max, found.min
         self.smallest_normal, self.dtype = found.smallest_normal, dtype
 
@@ -276,7 +276,7 @@ class iinfo:
 
     def __init__(self, type: Any, /) -> None:
         dtype = type if isinstance(type, DType) else unwrap(type).dtype
-        found = queries.iinfo(dtype)
+        found = dtype_limits.iinfo(dtype)
         self.bits, self.max, self.min, self.dtype = found.bits, found.max, found.min, dtype
 
 

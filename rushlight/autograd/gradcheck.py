@@ -109,7 +109,7 @@ def gradcheck(
     )
     xs = _checked_inputs(given, eps)
     try:
-        _check(asked, xs)
+        _check_gradients(asked, xs)
     except GradcheckError:
         if raise_exception:
             raise
@@ -232,7 +232,7 @@ def _random_gradients(outs: Sequence[Tensor], with_gaps: bool) -> list[Tensor]:
 # ---- the checks ----
 
 
-def _check(asked: Asked, xs: list[Tensor]) -> None:
+def _check_gradients(asked: Asked, xs: list[Tensor]) -> None:
     every = [out for out in outputs_of(asked.function, asked.inputs) if floats(out)]
     places = [j for j, out in enumerate(every) if out.requires_grad]
     if not places:

@@ -17,7 +17,7 @@ from rushlight.autograd.saved import (
 from rushlight.core.errors import NotDifferentiable
 from rushlight.lazy import shown
 from rushlight.tape.record import value
-from rushlight.tape.record.hook_tables import Handle
+from rushlight.tape.record.hook_tables import RemovableHandle
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import WALK
 from rushlight.tape.record.value import Leaf, Output, Value
@@ -60,11 +60,11 @@ class Node(abc.ABC):
         """A dict for the user's own notes."""
 
     @abc.abstractmethod
-    def register_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(grad_inputs, grad_outputs)` after the derivative ran."""
 
     @abc.abstractmethod
-    def register_prehook(self, hook: Callable[..., Any]) -> Handle:
+    def register_prehook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(grad_outputs)` before the derivative runs."""
 
 
@@ -125,7 +125,7 @@ class _Gathering:
 
 def register_multi_grad_hook(
     tensors: Sequence[Value], fn: Callable[..., Any], *, mode: str = "all"
-) -> Handle:
+) -> RemovableHandle:
     """Call `fn` once in each backward pass.
 
     With mode "all": `fn(gradients)` when the gradients of all tensors in the pass are known, None
@@ -146,4 +146,4 @@ def register_multi_grad_hook(
         return lambda gradient: meet(i, gradient)
 
     first, *others = [hook_value(edge, Waiting(hook_for(i))) for i, edge in enumerate(edges)]
-    return Handle(first.hooks, first.key, *others)
+    return RemovableHandle(first.hooks, first.key, *others)

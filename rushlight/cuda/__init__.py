@@ -69,7 +69,7 @@ def is_initialized() -> bool:
     return any(pool.device.name == "cuda" for pool in opened())
 
 
-def _check(device: Any) -> None:
+def _check_card(device: Any) -> None:
     """Refuse a device that is no card, and a number other than 0."""
     if isinstance(device, int):
         check_device("cuda", max(device, 0))
@@ -87,7 +87,7 @@ def current_device() -> int:
 
 def set_device(device: Any) -> None:
     """Accepts number 0."""
-    _check(device)
+    _check_card(device)
 
 
 class device:
@@ -97,7 +97,7 @@ class device:
     """
 
     def __init__(self, device: Any) -> None:
-        _check(device)
+        _check_card(device)
         self.idx = 0
 
     def __enter__(self) -> None:
@@ -109,13 +109,13 @@ class device:
 
 def synchronize(device: Any = None) -> None:
     """Wait until all work given to the card is done."""
-    _check(device)
+    _check_card(device)
     pool_of("cuda").device.synchronize()
 
 
 def get_device_name(device: Any = None) -> str:
     """The card's name."""
-    _check(device)
+    _check_card(device)
     return pool_of("cuda").device.limits.description.split(",")[0]
 
 
@@ -129,19 +129,19 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 def memory_allocated(device: Any = None) -> int:
     """Bytes that tensors own."""
-    _check(device)
+    _check_card(device)
     return memory.allocated("cuda") if is_initialized() else 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
     """The most bytes that tensors owned since the start or `reset_peak_memory_stats`."""
-    _check(device)
+    _check_card(device)
     return memory.peak("cuda") if is_initialized() else 0
 
 
 def memory_reserved(device: Any = None) -> int:
     """Bytes allocated on the card: owned by tensors, and cached."""
-    _check(device)
+    _check_card(device)
     return memory.reserved("cuda") if is_initialized() else 0
 
 
@@ -150,7 +150,7 @@ max_memory_reserved = memory_reserved
 
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Reset the peak."""
-    _check(device)
+    _check_card(device)
     if is_initialized():
         memory.reset_peak("cuda")
 

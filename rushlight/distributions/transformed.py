@@ -172,7 +172,7 @@ class HalfNormal(TransformedDistribution):
         super().__init__(
             Normal(0.0, scale, validate_args=False), AbsTransform(), validate_args=False
         )
-        _check(self, "scale", self.scale, validate_args)
+        _check_positive(self, "scale", self.scale, validate_args)
 
     @property
     def scale(self) -> Any:
@@ -217,7 +217,7 @@ class HalfCauchy(TransformedDistribution):
         super().__init__(
             Cauchy(0.0, scale, validate_args=False), AbsTransform(), validate_args=False
         )
-        _check(self, "scale", self.scale, validate_args)
+        _check_positive(self, "scale", self.scale, validate_args)
 
     @property
     def scale(self) -> Any:
@@ -251,8 +251,8 @@ class HalfCauchy(TransformedDistribution):
         return self.base_dist.entropy() - math.log(2)
 
 
-def _check(owner: Any, name: str, value: Any, validate_args: bool | None) -> None:
-    """`expand` of `Distribution`, for parameters that are attributes."""
+def _check_positive(owner: Any, name: str, value: Any, validate_args: bool | None) -> None:
+    """Set `_validate_args`; where it is true, refuse a parameter that is not positive."""
     owner._validate_args = Distribution._validate_args if validate_args is None else validate_args
     if owner._validate_args and not constraints.everywhere(value > 0):
         raise ValueError(f"{type(owner).__name__}: {name} must be positive, got {value}")

@@ -13,7 +13,7 @@ from rushlight.func.modules import (
     replace_all_batch_norm_modules_,
     stack_module_state,
 )
-from rushlight.func.rearranging import rearrange
+from rushlight.func.rearrange import rearrange
 from rushlight.func.transforms import (
     debug_unwrap,
     functionalize,

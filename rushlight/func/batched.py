@@ -18,7 +18,7 @@ from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Leaf, Value
 from rushlight.tape.vmap import batched
 from rushlight.tape.vmap.batched import Levels
-from rushlight.tensor import Handle, Tensor
+from rushlight.tensor import RemovableHandle, Tensor
 
 
 def _refuse(what: str, fix: str) -> NoReturn:
@@ -133,7 +133,7 @@ class BatchedTensor(Tensor):
         if value is not None:
             _refuse("a .grad", "use rushlight.func.grad")
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> Handle:
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
         """Call `hook` with the gradient of this example."""
         levels = self.levels
 
@@ -162,7 +162,7 @@ class BatchedTensor(Tensor):
     def retain_grad(self) -> None:
         _refuse(".retain_grad()", "use rushlight.func.grad")
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> Handle:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], None]) -> RemovableHandle:
         _refuse("a hook on .grad", "use rushlight.func.grad")
 
 

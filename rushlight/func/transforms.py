@@ -1,4 +1,7 @@
-"""Derivatives of functions as functions: `grad`, `vjp`, `jvp`, `linearize`. See Note [Levels]."""
+"""Derivatives of functions as functions: `grad`, `vjp`, `jvp`, `linearize`.
+
+See Note [Gradient levels].
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.func.arguments import Argnums, Chosen, fitting, tensors_in, with_aux
-from rushlight.func.levels import Level, depends, leaves_under, or_zeros, pull
+from rushlight.func.grad_level import GradLevel, depends, leaves_under, or_zeros, pull
 from rushlight.ops.create import creation
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE
@@ -19,7 +22,7 @@ from rushlight.utils._pytree import tree_flatten, tree_map
 Function = Callable[..., Any]
 
 
-def _outside(level: Level, tree: Any) -> Any:
+def _outside(level: GradLevel, tree: Any) -> Any:
     return tree_map(level.leave, tree)
 
 
@@ -71,7 +74,7 @@ def _gradient(
     named: dict[str, Any],
 ) -> tuple[Any, Any, Any]:
     chosen = Chosen(name, argnums, args)
-    level = Level(name, chosen.leaves)
+    level = GradLevel(name, chosen.leaves)
     out, aux = with_aux(name, level.run(func, *chosen.rebuilt(level.values), **named), has_aux)
     _check_one_number(name, out)
     ones = creation.ones_like(_plain(out))
@@ -134,7 +137,7 @@ class Pulled:
     ) -> None:
         self.name = name
         self.primals, self.in_spec = tree_flatten(primals)
-        self.level = level = Level(name, self.primals)
+        self.level = level = GradLevel(name, self.primals)
         made = level.run(func, *self.in_spec.unflatten(level.values))
         self.output, aux = with_aux(name, made, has_aux)
         self.outs, self.out_spec = tensors_in(name, self.output)
@@ -175,7 +178,7 @@ class Pulled:
         ]
 
 
-def _with_needed_record(value: Value, mode: bool, level: Level) -> Any:
+def _with_needed_record(value: Value, mode: bool, level: GradLevel) -> Any:
     """A derivative computed after its level: with its record where an outer level needs it."""
     return (
         value
@@ -235,7 +238,7 @@ class Pushed:
         self, name: str, func: Function, primals: tuple[Any, ...], has_aux: bool = False
     ) -> None:
         self.primals, self.in_spec = tree_flatten(primals)
-        self.level = level = Level(name, self.primals)
+        self.level = level = GradLevel(name, self.primals)
         made = level.run(func, *self.in_spec.unflatten(level.values))
         self.output, aux = with_aux(name, made, has_aux)
         self.outs, self.out_spec = tensors_in(name, self.output)
@@ -246,7 +249,7 @@ class Pushed:
     def _pull(self, name: str) -> None:
         recorded = [i for i, y in enumerate(self.outs) if edge_of(y) is not None]
         outs = [self.outs[i] for i in recorded]
-        self.cotangents = Level(name, [creation.zeros_like(_plain(y)) for y in outs])
+        self.cotangents = GradLevel(name, [creation.zeros_like(_plain(y)) for y in outs])
         ends = self.level.tracked
         self.pulled = self.cotangents.run(
             pull, outs, self.level.marks, self.cotangents.values, True, True, ends

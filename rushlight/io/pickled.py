@@ -59,16 +59,16 @@ def load(
     """
     how = (map_location, weights_only is None or weights_only, pickle_load_args)
     if hasattr(f, "read"):
-        return _read(f, *how)
+        return _read_pickle(f, *how)
     if not isinstance(f, (str, bytes, os.PathLike)):
         raise AttributeError(
             f"load: a path, or a file with read(), is needed, got {type(f).__name__}"
         )
     with open(f, "rb") as file:
-        return _read(file, *how)
+        return _read_pickle(file, *how)
 
 
-def _read(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:
+def _read_pickle(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:
     move = _placing(map_location)
     if not careful:
         return _Trusting(file, move, **named).load()

@@ -105,15 +105,15 @@ def load_file(filename: str | os.PathLike[str], device: Any = None) -> dict[str,
     """Read named tensors to a device."""
     where = resolve_pool(device).device.name
     with open(filename, "rb") as file:
-        return _read(file, os.fstat(file.fileno()).st_size, where)
+        return _read_tensors(file, os.fstat(file.fileno()).st_size, where)
 
 
 def load(data: bytes, device: Any = None) -> dict[str, Any]:
     """Read named tensors from the bytes of a file."""
-    return _read(io.BytesIO(data), len(data), resolve_pool(device).device.name)
+    return _read_tensors(io.BytesIO(data), len(data), resolve_pool(device).device.name)
 
 
-def _read(file: Any, size: int, where: str) -> dict[str, Any]:
+def _read_tensors(file: Any, size: int, where: str) -> dict[str, Any]:
     entries, start = read_header(file, size)
     found = {}
     for entry in sorted(entries):

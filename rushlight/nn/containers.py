@@ -9,8 +9,8 @@ from typing import Any
 
 from rushlight.nn.members import MODULE
 from rushlight.nn.module import Module
+from rushlight.nn.module_repr import show_list
 from rushlight.nn.parameter import Parameter
-from rushlight.nn.showing import show_list
 from rushlight.tensor import Tensor
 
 
@@ -169,7 +169,7 @@ class ModuleDict(Module):
         self.update({} if modules is None else modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        for name, module in _pairs("ModuleDict", modules):
+        for name, module in _named_values("ModuleDict", modules):
             self[name] = module
 
     def __getitem__(self, name: str) -> Module:
@@ -209,7 +209,7 @@ class ModuleDict(Module):
             del self[name]
 
 
-def _pairs(kind: str, given: Any) -> list[tuple[str, Any]]:
+def _named_values(kind: str, given: Any) -> list[tuple[str, Any]]:
     """Names and values of a dict, or of an iterable of pairs."""
     if hasattr(given, "items"):
         return list(given.items())
@@ -363,7 +363,7 @@ class ParameterDict(Module):
         return self[name]
 
     def update(self, parameters: Any) -> None:
-        pairs = _pairs("ParameterDict", parameters)
+        pairs = _named_values("ParameterDict", parameters)
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
             # PyTorch's order, which is that of the parameters.
             pairs = sorted(pairs, key=lambda pair: pair[0])

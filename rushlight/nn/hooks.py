@@ -18,7 +18,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.tape.function import Function
 from rushlight.tape.record.state import STATE
 from rushlight.tape.walk.hooks import check_same
-from rushlight.tensor import Handle, Tensor
+from rushlight.tensor import RemovableHandle, Tensor
 
 _numbers = itertools.count()
 
@@ -45,7 +45,7 @@ def admitted(module: Any, kind: str, name: str, value: Any) -> Any:
     return value
 
 
-def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> Handle:
+def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> RemovableHandle:
     key = next(_numbers)
     if first:
         rest = dict(hooks)
@@ -54,7 +54,7 @@ def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> Handle:
         hooks.update(rest)
     else:
         hooks[key] = hook
-    return Handle(hooks, key)
+    return RemovableHandle(hooks, key)
 
 
 def _before(

@@ -9,16 +9,16 @@ from weakref import ref
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
+from rushlight.nn.conversion import parse_to
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
-from rushlight.nn.moving import parse_to
+from rushlight.nn.module_repr import show_module
 from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, replace_content
-from rushlight.nn.showing import show_module
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
 from rushlight.ops.create import like
 from rushlight.tape.record.source_line import CALLED
 from rushlight.tape.record.state import no_grad
-from rushlight.tensor import Handle, Tensor
+from rushlight.tensor import RemovableHandle, Tensor
 
 M = TypeVar("M", bound="Module")
 
@@ -86,7 +86,7 @@ class Module:
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(module, args)` before forward; a result that is not None replaces args."""
         return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
@@ -97,7 +97,7 @@ class Module:
         prepend: bool = False,
         with_kwargs: bool = False,
         always_call: bool = False,
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(module, args, result)` after forward.
 
         a result that is not None replaces it.
@@ -106,7 +106,7 @@ class Module:
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(module, grad_input, grad_output)` with the inputs' gradients.
 
         It may return other gradients.
@@ -117,15 +117,15 @@ class Module:
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(module, grad_output)` with the results' gradients; it may return others."""
         return add_hook(self._backward_pre_hooks, hook, prepend)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before the module's part of state_dict is read."""
         return add_hook(self._state_hooks.setdefault("read", {}), hook)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after state_dict is read."""
 
         def alone(*given: Any) -> None:
@@ -136,11 +136,11 @@ class Module:
 
         return self._register_state_dict_hook(alone)
 
-    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> Handle:
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """As `register_state_dict_post_hook`; a result that is not None replaces the state."""
         return add_hook(self._state_hooks.setdefault("was read", {}), hook)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call a hook before loading.
 
         The call is `hook(module, state_dict, prefix, metadata, strict, missing, unexpected,
@@ -148,7 +148,7 @@ class Module:
         """
         return add_hook(self._state_hooks.setdefault("load", {}), hook)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, incompatible_keys)` after loading.
 
         It may remove keys from the lists.
@@ -157,7 +157,7 @@ class Module:
 
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], with_module: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """The older name; `hook` gets the module only with `with_module`."""
         given = hook if with_module else lambda module, *args: hook(*args)
         return self.register_load_state_dict_pre_hook(given)

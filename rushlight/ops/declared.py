@@ -438,7 +438,7 @@ OTHER_METHODS = _by_name(
             "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_"
         ),
         "surface.inplace_views": "detach_ fill_ fill_diagonal_ resize_ resize_as_ set_ zero_",
-        "surface.questions": (
+        "surface.metadata_methods": (
             "_is_view get_device is_complex is_conj is_floating_point is_inference is_neg "
             "is_nonzero is_same_size is_set_to is_signed ndimension nelement numel record_stream"
         ),

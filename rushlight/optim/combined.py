@@ -15,7 +15,7 @@ from rushlight.optim.schedules import LRScheduler
 from rushlight.tensor import Tensor
 
 
-def _check(name: str, optimizer: Optimizer, schedulers: Sequence[Any]) -> None:
+def _check_schedulers(name: str, optimizer: Optimizer, schedulers: Sequence[Any]) -> None:
     if not schedulers:
         raise ValueError(f"{name}: at least one scheduler is needed")
     for i, scheduler in enumerate(schedulers):
@@ -71,7 +71,7 @@ class SequentialLR(_Several):
         milestones: list[int],
         last_epoch: int = -1,
     ) -> None:
-        _check("SequentialLR", optimizer, schedulers)
+        _check_schedulers("SequentialLR", optimizer, schedulers)
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(
                 f"SequentialLR: {len(schedulers)} schedulers change at {len(schedulers) - 1} "
@@ -108,7 +108,7 @@ class ChainedScheduler(_Several):
         if not listed:
             raise ValueError("ChainedScheduler: at least one scheduler is needed")
         self.optimizer = optimizer if optimizer is not None else listed[0].optimizer
-        _check("ChainedScheduler", self.optimizer, listed)
+        _check_schedulers("ChainedScheduler", self.optimizer, listed)
         self._schedulers = listed
         self._last_lr = self._rates
 

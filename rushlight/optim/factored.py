@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
-from rushlight.ops.create.queries import finfo
+from rushlight.ops.create.dtype_limits import finfo
 from rushlight.ops.optim.whole_steps import Moves
 from rushlight.ops.view.inplace import prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer, check_options

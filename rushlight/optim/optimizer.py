@@ -16,7 +16,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view.inplace import finish_all
 from rushlight.tape.record.state import enable_grad, no_grad
 from rushlight.tape.record.value import Leaf
-from rushlight.tensor import Handle, Tensor
+from rushlight.tensor import RemovableHandle, Tensor
 
 Group = dict[str, Any]
 _numbers = itertools.count()
@@ -124,7 +124,9 @@ class Optimizer:
         if "step" in cls.__dict__:
             cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
 
-    def _add_hook(self, when: str, hook: Callable[..., Any], first: bool = False) -> Handle:
+    def _add_hook(
+        self, when: str, hook: Callable[..., Any], first: bool = False
+    ) -> RemovableHandle:
         key = next(_numbers)
         table = self._hooks.setdefault(when, {})
         before = dict(table) if first else {}
@@ -132,25 +134,25 @@ class Optimizer:
             table.clear()
         table[key] = hook
         table.update(before)
-        return Handle(table, key)
+        return RemovableHandle(table, key)
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before each step."""
         return self._add_hook("step", hook)
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
         return self._add_hook("stepped", hook)
 
     def register_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(optimizer)` before the state is read."""
         return self._add_hook("read", hook, prepend)
 
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` after the state is read.
 
         a result that is not None replaces it.
@@ -159,7 +161,7 @@ class Optimizer:
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(optimizer, state_dict)` before loading.
 
         a result that is not None is loaded instead.
@@ -168,7 +170,7 @@ class Optimizer:
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
-    ) -> Handle:
+    ) -> RemovableHandle:
         """Call `hook(optimizer)` after loading."""
         return self._add_hook("was loaded", hook, prepend)
 
@@ -305,18 +307,18 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 
-def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> Handle:
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(optimizer, args, kwargs)` before each step of every optimiser."""
     key = next(_numbers)
     _before_step[key] = hook
-    return Handle(_before_step, key)
+    return RemovableHandle(_before_step, key)
 
 
-def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> Handle:
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(optimizer, args, kwargs)` after each step of every optimiser."""
     key = next(_numbers)
     _after_step[key] = hook
-    return Handle(_after_step, key)
+    return RemovableHandle(_after_step, key)
 
 
 def _copied(name: str, value: Any, p: Tensor) -> Any:

@@ -254,7 +254,7 @@ def _refused(name: str) -> Callable[..., Any]:
 # ---- construction ----
 
 
-def _check(crow: Any, col: Any, values: Any, size: tuple[int, ...]) -> None:
+def _check_invariants(crow: Any, col: Any, values: Any, size: tuple[int, ...]) -> None:
     """Check PyTorch's invariants; elements are read."""
 
     def require(held: Any, what: str) -> None:
@@ -331,7 +331,7 @@ def sparse_csr_tensor(
             "matrix"
         )
     if check_invariants is not False:
-        _check(crow, col, kept, size)
+        _check_invariants(crow, col, kept, size)
     rows = creation.arange(size[0], device=kept.device)
     at = REGISTRY["stack"].function(
         [REGISTRY["repeat_interleave"].function(rows, crow[1:] - crow[:-1]), col]

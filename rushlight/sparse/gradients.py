@@ -84,7 +84,7 @@ class SparseWalk(Walk):
         for hook in list(leaf.hooks.values()):
             given = hook(arrived)
             if given is not None:
-                arrived = _checked(given, leaf)
+                arrived = _of_leaf_shape(given, leaf)
         if self.collect:
             self.found[leaf] = _in_own_memory(arrived)
             return
@@ -145,7 +145,7 @@ def _in_own_memory(arrived: Any) -> Any:
     return arrived.clone() if isinstance(arrived, SparseTensor) else arrived
 
 
-def _checked(given: Any, leaf: Leaf) -> Any:
+def _of_leaf_shape(given: Any, leaf: Leaf) -> Any:
     if tuple(given.shape) != leaf.spec.shape:
         raise ShapeError(
             f"a hook of a leaf {leaf.spec!r} gave a gradient of shape {list(given.shape)}"

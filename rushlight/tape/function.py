@@ -490,12 +490,15 @@ class _Rule:
                     "tensor"
                 )
         return [
-            *[_checked(self.cls, i, found[i], values[k]._spec) for k, i in enumerate(self.tensors)],
+            *[
+                _check_gradient(self.cls, i, found[i], values[k]._spec)
+                for k, i in enumerate(self.tensors)
+            ],
             *[None] * len(kept),
         ]
 
 
-def _checked(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
+def _check_gradient(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
     """A gradient that the user's backward returned for argument `i`, checked against it."""
     if part is None:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.ops.create import creation
-from rushlight.ops.create.queries import finfo, iinfo
+from rushlight.ops.create.dtype_limits import finfo, iinfo
 from rushlight.ops.registry import REGISTRY
 
 Bounds = tuple[Any, Any]

@@ -1,7 +1,7 @@
 """Handles that remove hooks, by PyTorch's name `torch.utils.hooks`."""
 
 from rushlight.lazy import shown
-from rushlight.tape.record.hook_tables import Handle as RemovableHandle
+from rushlight.tape.record.hook_tables import RemovableHandle as RemovableHandle
 
 __all__ = ["RemovableHandle"]
 

@@ -13,11 +13,11 @@ from rushlight import DTypeError, InplaceError, RushlightError, ShapeError
 from rushlight.func import (
     grad,
     grad_and_value,
+    grad_level,
     hessian,
     jacfwd,
     jacrev,
     jvp,
-    levels,
     linearize,
     value_and_grad,
     vjp,
@@ -555,12 +555,12 @@ def test_in_inference_mode():
 def test_an_inner_derivative_does_not_walk_the_history_of_its_inputs(monkeypatch):
     visited = []
 
-    class Counting(levels.BoundedWalk):
+    class Counting(grad_level.BoundedWalk):
         def count(self, edges):
             super().count(edges)
             visited.append(len(self.waiting))
 
-    monkeypatch.setattr(levels, "BoundedWalk", Counting)
+    monkeypatch.setattr(grad_level, "BoundedWalk", Counting)
     w = doubles(2).requires_grad_()
     y = w * 1.0
     for _ in range(50):

@@ -25,7 +25,7 @@ def parts(c):
     return c.crow_indices().tolist(), c.col_indices().tolist(), c.values().tolist()
 
 
-def test_parts_and_questions(dense):
+def test_parts_and_metadata(dense):
     c = dense.to_sparse_csr()
     assert parts(c) == ([0, 1, 3, 3], [1, 0, 2], [1, 2, 3])
     assert (

@@ -1,4 +1,4 @@
-"""Tensor's methods beside the ops: in-place forms, operators, in-place views, layouts, queries."""
+"""Tensor's methods beside the ops: in-place forms, operators, in-place views, layouts, metadata."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_fill_diagonal():
         rl.zeros(2, 3, 4).fill_diagonal_(1)
 
 
-# ---- layouts and queries ----
+# ---- layouts and metadata ----
 
 
 def test_memory_formats_have_pytorchs_strides():
@@ -247,7 +247,7 @@ def test_memory_formats_have_pytorchs_strides():
         rl.rand(2).contiguous(memory_format=rl.channels_last)
 
 
-def test_questions():
+def test_metadata():
     x = rl.zeros(2, 3)
     assert (x.nelement(), x.ndimension(), x.itemsize, x.nbytes, x.element_size()) == (
         6,

@@ -180,14 +180,14 @@ class Cublas:
 
     def _make_handle(self) -> int:
         made = ctypes.c_void_p()
-        _check(self.library.cublasCreate_v2(ctypes.byref(made)))
-        _check(self.library.cublasSetStream_v2(made, ctypes.c_void_p(DEFAULT_STREAM)))
-        _check(self.library.cublasSetMathMode(made, _NO_REDUCED_PRECISION))
+        _check_status(self.library.cublasCreate_v2(ctypes.byref(made)))
+        _check_status(self.library.cublasSetStream_v2(made, ctypes.c_void_p(DEFAULT_STREAM)))
+        _check_status(self.library.cublasSetMathMode(made, _NO_REDUCED_PRECISION))
         assert made.value is not None
         return made.value
 
 
-def _check(code: int) -> None:
+def _check_status(code: int) -> None:
     if code:
         raise DeviceError(f"cuBLAS failed with status {code}")
 
@@ -262,7 +262,7 @@ class Gemm:
                     *begin, at_right, kind, ld_right, s_right, at_left, kind, ld_left, s_left,
                     beta, at_out, kind, ld_out, s_out, call.batch, compute, _DEFAULT_ALGORITHM,
                 )  # fmt: skip
-            _check(code)
+            _check_status(code)
 
     def _multiply_copies(self, plan: Plan, out: int, left: int, right: int) -> None:
         copies = [copy for copy in (plan.left_copy, plan.right_copy) if copy is not None]

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.module import Module
-from rushlight.tape.record.hook_tables import Handle
+from rushlight.tape.record.hook_tables import RemovableHandle
 
 __all__ = [
     "Module",
@@ -25,7 +25,7 @@ __all__ = [
 Hook = Callable[..., Any]
 
 
-def register_module_forward_pre_hook(hook: Hook) -> Handle:
+def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, args)` before each module's forward.
 
     a result that is not None replaces args.
@@ -35,7 +35,7 @@ def register_module_forward_pre_hook(hook: Hook) -> Handle:
 
 def register_module_forward_hook(
     hook: Hook, *, with_kwargs: bool = False, always_call: bool = False
-) -> Handle:
+) -> RemovableHandle:
     """Call `hook(module, args, result)` after each forward.
 
     a result that is not None replaces it.
@@ -43,7 +43,7 @@ def register_module_forward_hook(
     return add_hook(ON_CALL, ("after", (hook, with_kwargs, always_call)))
 
 
-def register_module_full_backward_pre_hook(hook: Hook) -> Handle:
+def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, grad_output)` before each module's backward.
 
     It may return other gradients.
@@ -51,7 +51,7 @@ def register_module_full_backward_pre_hook(hook: Hook) -> Handle:
     return add_hook(ON_CALL, ("before backward", hook))
 
 
-def register_module_full_backward_hook(hook: Hook) -> Handle:
+def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, grad_input, grad_output)` after each module's backward.
 
     It may return other gradients.
@@ -62,16 +62,16 @@ def register_module_full_backward_hook(hook: Hook) -> Handle:
 register_module_backward_hook = register_module_full_backward_hook
 
 
-def register_module_parameter_registration_hook(hook: Hook) -> Handle:
+def register_module_parameter_registration_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, name, parameter)` when a parameter is registered; a result replaces it."""
     return add_hook(ON_MEMBER, (PARAMETER, hook))
 
 
-def register_module_buffer_registration_hook(hook: Hook) -> Handle:
+def register_module_buffer_registration_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, name, buffer)` when a buffer is registered; a result replaces it."""
     return add_hook(ON_MEMBER, (BUFFER, hook))
 
 
-def register_module_module_registration_hook(hook: Hook) -> Handle:
+def register_module_module_registration_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, name, submodule)` when a submodule is registered; a result replaces it."""
     return add_hook(ON_MEMBER, (MODULE, hook))

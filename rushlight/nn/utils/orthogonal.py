@@ -9,7 +9,7 @@ from rushlight.core.dtypes import real_type
 from rushlight.nn.module import Module
 from rushlight.nn.utils.parametrize import register_parametrization
 from rushlight.ops.create import creation
-from rushlight.ops.create.queries import finfo
+from rushlight.ops.create.dtype_limits import finfo
 from rushlight.ops.registry import REGISTRY
 from rushlight.tensor import Tensor
 

@@ -220,7 +220,7 @@ def register_parametrization(
         before = getattr(module, tensor_name)
         if not unsafe:
             after = parametrization(before)
-            _check(module, tensor_name, before, after)
+            _check_spec_kept(module, tensor_name, before, after)
             if hasattr(parametrization, "right_inverse"):
                 _check_inverse(module, tensor_name, before, parametrization.right_inverse(after))
         chain.append(parametrization)
@@ -233,7 +233,7 @@ def register_parametrization(
     original = getattr(module, tensor_name)
     chain = ParametrizationList([parametrization], original, unsafe)
     if not unsafe:
-        _check(module, tensor_name, original, chain())
+        _check_spec_kept(module, tensor_name, original, chain())
     kind = type_before_parametrizations(module)
     if not is_parametrized(module):
         module.parametrizations = ModuleDict()
@@ -243,7 +243,7 @@ def register_parametrization(
     return module
 
 
-def _check(module: Module, name: str, before: Tensor, after: Any) -> None:
+def _check_spec_kept(module: Module, name: str, before: Tensor, after: Any) -> None:
     if (
         not isinstance(after, Tensor)
         or after.shape != before.shape

@@ -128,7 +128,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     return steps.scatter(0, permutation, steps)
 
 
-def _numbers(lengths: Any) -> list[int]:
+def _as_ints(lengths: Any) -> list[int]:
     return [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
 
 
@@ -143,7 +143,7 @@ def pack_padded_sequence(
         raise ShapeError(
             f"pack_padded_sequence: lengths must have 1 dimension, got {lengths._spec!r}"
         )
-    given = _numbers(lengths)
+    given = _as_ints(lengths)
     x: Any = views.transpose(input, 0, 1) if batch_first else input
     if input.ndim < 2 or len(given) != x.shape[1]:
         raise ShapeError(
@@ -179,7 +179,7 @@ def pad_packed_sequence(
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The sequences as (time, batch, ...) or (batch, time, ...), padded, and their lengths."""
-    counts = _numbers(sequence.batch_sizes)
+    counts = _as_ints(sequence.batch_sizes)
     batch = counts[0]
     if total_length is not None and total_length < len(counts):
         raise ValueError(
@@ -244,7 +244,7 @@ def unpad_sequence(
 ) -> list[Tensor]:
     """The inverse of pad_sequence."""
     x: Any = padded_sequences if batch_first else views.transpose(padded_sequences, 0, 1)
-    return [x[i, :n] for i, n in enumerate(_numbers(lengths))]
+    return [x[i, :n] for i, n in enumerate(_as_ints(lengths))]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

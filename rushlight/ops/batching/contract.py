@@ -75,7 +75,9 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
     if not numel(plan.sizes):
         forward = plan.op.name == "convolution"
         channels = w._spec.shape[0] if forward else w._spec.shape[1] * plan.static[3]
-        return _nothing(plan, x, (x._spec.shape[0], channels, *plan.static[6 if forward else 4]))
+        return _empty_result(
+            plan, x, (x._spec.shape[0], channels, *plan.static[6 if forward else 4])
+        )
     if not w._spec.hidden:
         made = call.call(plan.op, (views.contiguous(_more_images(plan, x)), w), plan.static)
         return views.reshape(made, (*plan.sizes, x._spec.shape[0], *made._spec.shape[1:]))
@@ -89,7 +91,7 @@ def convolution_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any
     return _split_examples(plan, made)
 
 
-def _nothing(plan: BatchPlan, like: Value, shape: Shape) -> Value:
+def _empty_result(plan: BatchPlan, like: Value, shape: Shape) -> Value:
     """The result for a batch without examples, which has no groups."""
     return full_spec(Spec.of(like._spec.device, like._spec.dtype, (*plan.sizes, *shape)), 0.0)
 
@@ -106,7 +108,7 @@ def weights_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     """The transpose in w: of a gradient and an image, a sum over the images of one example."""
     g, x = inputs
     if not numel(plan.sizes):
-        return _nothing(
+        return _empty_result(
             plan, g, (g._spec.shape[1], x._spec.shape[1] // plan.static[3], *plan.static[5])
         )
     one = not x._spec.hidden and plan.static[3] == 1

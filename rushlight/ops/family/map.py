@@ -101,11 +101,11 @@ def map_plan(
     cost = outs[0].numel * (len(ins) + len(outs) + 0.1 * instructions)
     launch = built(outs[0].device, kernel)
     if outs[0].numel == 0:
-        launch = _nothing
+        launch = _launch_nothing
     return Plan(op, ins, outs, launch, static, tail, cost, kernel=kernel)
 
 
-def _nothing(*_: object) -> None:
+def _launch_nothing(*_: object) -> None:
     """The launch of a kernel over no elements."""
 
 

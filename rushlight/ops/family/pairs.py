@@ -92,7 +92,7 @@ def _flat(values: Sequence[Any]) -> tuple[Expr, ...]:
     return tuple(v for value in values for v in (value if isinstance(value, tuple) else (value,)))
 
 
-def _numbers(values: Sequence[Any], types: Sequence[DType]) -> list[Any]:
+def _split_numbers(values: Sequence[Any], types: Sequence[DType]) -> list[Any]:
     """Launch parameters with complex ones as two."""
     out: list[Any] = []
     for value, dtype in zip(values, types, strict=True):
@@ -157,11 +157,11 @@ def _map(pool: Any, kernel: Map, built: Build) -> Callable[..., None]:
     def launch(*given: Any) -> None:
         addresses = _addresses(given[:count], halves)
         if known is not None:
-            run(*addresses, given[count], *known, *_numbers(given[end:], params))
+            run(*addresses, given[count], *known, *_split_numbers(given[end:], params))
             return
         last = end + count * rank
         strides = _strides(given[end:last], rank, halves)
-        run(*addresses, *given[count:end], *strides, *_numbers(given[last:], params))
+        run(*addresses, *given[count:end], *strides, *_split_numbers(given[last:], params))
 
     return launch
 
@@ -240,7 +240,7 @@ def _rowwise(pool: Any, kernel: Rowwise, built: Build) -> Callable[..., None]:
     def launch(*given: Any) -> None:
         last = end + 3 * count
         strides = _strides(given[end:last], 3, halves)
-        params = _numbers(given[last:], kernel.params)
+        params = _split_numbers(given[last:], kernel.params)
         run(*_addresses(given[:count], halves), *given[count:end], *strides, *params)
 
     return launch

@@ -70,7 +70,7 @@ def scatter(op: Op, x: Value, index: Value, src: Value, dim: int) -> Value:
     if storage is None or x._memory is not storage or not _merges(x._spec, dim):
         return call.call(op, (x, index, src), (dim,))
     index, src = (e.clone(v) if v._memory is storage else v for v in (index, src))
-    _check(op.name, index, x._spec.shape[dim])
+    _check_range(op.name, index, x._spec.shape[dim])
     plan = call.plan_for(op, (x, index, src), (dim,) if x._spec.contiguous else (dim, "onto"))
     inplace.write_into([x], plan, (x, index, src), ())
     return x
@@ -81,7 +81,7 @@ def _merges(spec: Spec, dim: int) -> bool:
     return all(len(collapse(spec.shape[part], (spec.strides[part],))[0]) < 2 for part in parts)
 
 
-def _check(op: str, index: Value, size: int) -> None:
+def _check_range(op: str, index: Value, size: int) -> None:
     limits = index._spec.device.device.limits
     if limits.asynchronous or not limits.host_memory:
         return

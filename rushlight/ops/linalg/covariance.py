@@ -120,7 +120,7 @@ def _diagonal(x: Value) -> Value:
 # ---- differences and areas ----
 
 
-def _step(x: Value, dim: int) -> Value:
+def _difference(x: Value, dim: int) -> Value:
     size = x._spec.shape[dim]
     after, before = views.slice_dim(x, dim, 1, size - 1), views.slice_dim(x, dim, 0, size - 1)
     return e.logical_xor(after, before) if x._spec.dtype is bool_ else e.sub(after, before)
@@ -152,7 +152,7 @@ def diff(
     for _ in range(n):
         if out._spec.shape[dim] == 0:
             return out
-        out = _step(out, dim)
+        out = _difference(out, dim)
     return out
 
 
@@ -180,10 +180,10 @@ def _areas(y: Value, x: Value | None, dx: Any, dim: int, op: str) -> tuple[Value
             raise ShapeError(
                 f"{op}: one x value is needed for each of {size} y values, got {x._spec!r}"
             )
-        steps = views.reshape(_step(x, 0), (size - 1, *(1,) * (rank - 1 - dim)))
+        steps = views.reshape(_difference(x, 0), (size - 1, *(1,) * (rank - 1 - dim)))
     else:
         back = dim - rank
-        steps = _step(x, len(x._spec.shape) + back)
+        steps = _difference(x, len(x._spec.shape) + back)
     return e.div(e.mul(pairs, steps), 2), dim
 
 

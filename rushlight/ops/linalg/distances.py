@@ -132,7 +132,7 @@ def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     return e.mul(input, e.cast(scale, input._spec.dtype))
 
 
-def _pairs(n: int, like: Value) -> tuple[Value, Value]:
+def _pair_indices(n: int, like: Value) -> tuple[Value, Value]:
     """The indices i < j of all pairs of n rows, in order of i, then j."""
     count = n * (n - 1) // 2
     k = creation.arange(count, device=like._spec.device.device.name)
@@ -158,7 +158,7 @@ def pdist(input: Value, p: float = 2.0) -> Value:
     n, width = input._spec.shape
     if n < 2:
         return views.slice_dim(views.reshape(input, (input._spec.numel,)), 0, 0, 0)
-    first, second = _pairs(n, input)
+    first, second = _pair_indices(n, input)
     if not width:
         return reductions.sum(rows(input, first), 1)
     return vector_norm(e.sub(rows(input, first), rows(input, second)), p, -1)

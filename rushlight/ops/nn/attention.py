@@ -272,7 +272,7 @@ def _seen_again(x: Value) -> Value:
 # ---- the public function ----
 
 
-def _check(
+def _check_operands(
     q: Value, k: Value, v: Value, mask: Value | None, causal: bool, p: float, gqa: bool
 ) -> None:
     specs = [q._spec, k._spec, v._spec]
@@ -394,7 +394,7 @@ def scaled_dot_product_attention(
 ) -> Value:
     """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, in tiles."""
     query, key, value = autocast(query, key, value)
-    _check(query, key, value, attn_mask, is_causal, dropout_p, enable_gqa)
+    _check_operands(query, key, value, attn_mask, is_causal, dropout_p, enable_gqa)
     heads = query._spec.shape
     grouped = enable_gqa and not heads[-3] == key._spec.shape[-3] == value._spec.shape[-3]
     if grouped:

@@ -112,7 +112,7 @@ def _sums_of(out: Spec) -> list[tuple[Plan, int, int]]:
     return found
 
 
-def _checked(plan: Plan) -> Plan:
+def _with_check(plan: Plan) -> Plan:
     """The plan, raising where a loss is not at least 0. See Note [Probabilities]."""
     out, run, tail = plan.out, plan.plain, plan.tail
     pool: Any = out.device
@@ -150,7 +150,7 @@ class _Bernoulli(Elementwise):
     __slots__ = ()
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
-        return _checked(super().make_plan(ins, static))
+        return _with_check(super().make_plan(ins, static))
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         def rule(

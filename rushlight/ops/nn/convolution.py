@@ -31,7 +31,7 @@ from rushlight.tape.record.value import Value
 _SPATIAL = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
-def _check(
+def _check_operands(
     op: str,
     rank: int,
     x: Value,
@@ -113,7 +113,7 @@ def _convolve(
     outs, given, *window = weight._spec.shape
     kernel = tuple(window)
     steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
-    _check(op, rank, input, weight, bias, groups, given * groups, outs)
+    _check_operands(op, rank, input, weight, bias, groups, given * groups, outs)
     sides = _borders(op, padding, kernel, steps, spread)
     x, w = autocast(input, weight)
     grown = tuple(n + a + b for n, (a, b) in zip(x._spec.shape[2:], sides, strict=True))
@@ -289,7 +289,7 @@ def _convolve_back(
         each(padding, rank, op, "padding", 0),
         each(output_padding, rank, op, "output_padding", 0),
     )
-    _check(op, rank, input, weight, bias, groups, given, outs)
+    _check_operands(op, rank, input, weight, bias, groups, given, outs)
     if given % groups:
         raise ShapeError(
             f"{op}: {given} channels of {input._spec!r} do not divide into {groups} groups"

@@ -149,7 +149,7 @@ def _class_last(input: Value, target: Value) -> tuple[Value, Value]:
     return views.reshape(input, (-1, shape[1])), views.reshape(target, (-1,))
 
 
-def _check(op: str, input: Value, target: Value, weight: Value | None) -> None:
+def _check_classes(op: str, input: Value, target: Value, weight: Value | None) -> None:
     shape, wanted = input._spec.shape, target._spec.shape
     expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if not shape or wanted != expected:
@@ -196,7 +196,7 @@ def cross_entropy(
         )
     if target._spec.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
-    _check("cross_entropy", input, target, weight)
+    _check_classes("cross_entropy", input, target, weight)
     x, classes = _class_last(input, target)
     loss, level = call_rows(
         _cross_entropy(ignore_index), (x, views.unsqueeze(classes, 1)), 1, False
@@ -277,7 +277,7 @@ def nll_loss(
     """
     reduction = chosen(size_average, reduce, reduction)
     target = e.cast(target, int64) if target._spec.dtype is uint8 else target
-    _check("nll_loss", input, target, weight)
+    _check_classes("nll_loss", input, target, weight)
     x, classes = _class_last(input, target)
     kept = e.ne(classes, ignore_index)
     safe = e.select(kept, classes, 0)

@@ -194,7 +194,7 @@ def _normaliser(log_probs: Value, input_lengths: Value) -> Value:
     return e.sub(total, call.detached(total))
 
 
-def _checked(log_probs: Value, targets: Value, blank: int) -> None:
+def _check_operands(log_probs: Value, targets: Value, blank: int) -> None:
     check_dtypes("ctc_loss", [log_probs._spec], FLOAT)
     if len(log_probs._spec.shape) != 3:
         raise ShapeError(
@@ -260,7 +260,7 @@ def ctc_loss(
     """
     single = len(log_probs._spec.shape) == 2
     x = views.unsqueeze(log_probs, 1) if single else log_probs
-    _checked(x, targets, blank)
+    _check_operands(x, targets, blank)
     if x._spec.dtype.itemsize == 2:  # sums of many logarithms
         wide = ctc_loss(
             e.cast(log_probs, float32),

@@ -54,7 +54,7 @@ def suits(x: Spec, w: Spec, stride: Sizes, dilation: Sizes, groups: int) -> bool
     return (outs == 1 and shared == 1) or outs * shared >= LEAST_WEIGHTS
 
 
-def _numbers(
+def _launch_numbers(
     n: int, groups: int, m: int, c: int, sizes: Sequence[int], parts: int = 1
 ) -> tuple[int, ...]:
     return (n, groups, m, c, *sizes, parts)
@@ -65,7 +65,7 @@ def _kinds(groups: int, outs: int, shared: int) -> tuple[str, str]:
     return ("depthwise", "depthwise weights") if each else ("image", "weights")
 
 
-def _step(stride: Pair) -> int:
+def _vector_stride(stride: Pair) -> int:
     return stride[1] if stride[1] <= 2 else 0
 
 
@@ -78,9 +78,11 @@ def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     stride, before, dilation, groups, image, window, pixels = static
     n, outs, shared = x.shape[0], w.shape[0], w.shape[1]
     out = Spec.of(x.device, x.dtype, (n, outs, *pixels))
-    run = built(x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0], _step(stride)))
+    run = built(
+        x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0], _vector_stride(stride))
+    )
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
-    tail = _numbers(n, groups, outs // groups, shared, sizes)
+    tail = _launch_numbers(n, groups, outs // groups, shared, sizes)
     return Plan(
         op,
         ins,
@@ -166,7 +168,7 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     for first, second in itertools.product(*_met(static)):
         phase = _Phase(static, (first, second))
         turn, skip, count = _turn(pool, w, groups, phase)
-        tail = _numbers(n, groups, shared, outs // groups, phase.sizes)
+        tail = _launch_numbers(n, groups, shared, outs // groups, phase.sizes)
         shape = (n, channels, *phase.counts)
         *lead, rows, columns = out.strides
         spread = (*lead, rows * stride[0], columns * stride[1])
@@ -206,10 +208,10 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     n, outs, shared = g.shape[0], g.shape[1], x.shape[1] // groups
     out = Spec.of(pool, g.dtype, (outs, shared, *window))
     kind = _kinds(groups, outs, shared)[1]
-    run = built(pool, Convolve(g.dtype, kind, _step(stride)))
+    run = built(pool, Convolve(g.dtype, kind, _vector_stride(stride)))
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     parts = min(n, MOST_PARTS) if kind == "weights" else 1
-    tail = _numbers(n, groups, outs // groups, shared, sizes, parts)
+    tail = _launch_numbers(n, groups, outs // groups, shared, sizes, parts)
     cost = _cost(n, outs, shared, window, pixels) + g.numel + x.numel
     if kind != "weights":
         return Plan(op, ins, [out], run, static, tail, cost)

@@ -16,7 +16,7 @@ from rushlight.tape.record.value import Value
 _ALPHA = 1.7580993408473766  # the negative limit of SELU, its alpha times its scale
 
 
-def _check(op: str, p: float) -> None:
+def _check_probability(op: str, p: float) -> None:
     if not 0 <= p <= 1:
         raise ValueError(f"{op}: the probability must lie in [0, 1], got {p}")
 
@@ -37,7 +37,7 @@ def _stored(x: Value, result: Value, inplace_: bool) -> Value:
 
 @drawing
 def _drop_channels(op: str, x: Value, p: float, training: bool, inplace_: bool) -> Value:
-    _check(op, p)
+    _check_probability(op, p)
     if not training or p == 0:
         return x
     ones = creation.full(
@@ -84,7 +84,7 @@ def feature_dropout(input: Value, p: float, train: bool) -> Value:
 
 @drawing
 def _alpha(op: str, x: Value, shape: Shape, p: float, training: bool, inplace_: bool) -> Value:
-    _check(op, p)
+    _check_probability(op, p)
     if not training or p == 0 or not x._spec.numel:
         return x
     if p == 1:

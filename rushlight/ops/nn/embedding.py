@@ -36,7 +36,7 @@ _slowed = elementwise(
 )
 
 
-def _check(op: str, index: Value, weight: Value, padding_idx: int | None) -> int | None:
+def _check_table(op: str, index: Value, weight: Value, padding_idx: int | None) -> int | None:
     """The index of the padding row, counted from the front."""
     check_index(op, index)
     if len(weight._spec.shape) != 2:
@@ -68,7 +68,7 @@ def _shorten(weight: Value, index: Value, max_norm: float, norm_type: float) -> 
         inplace.copy_(weight, e.select(views.unsqueeze(named, 1), short, weight))
 
 
-def _read(
+def _embedded(
     op: str, weight: Value, index: Value, padding: int | None, by_frequency: bool, sparse: bool
 ) -> Value:
     """The rows at an index.
@@ -109,10 +109,10 @@ def embedding(
         tensor([[2.],
                 [0.]])
     """
-    padding = _check("embedding", input, weight, padding_idx)
+    padding = _check_table("embedding", input, weight, padding_idx)
     if max_norm is not None:
         _shorten(weight, input, max_norm, norm_type)
-    return _read("embedding", weight, input, padding, scale_grad_by_freq, sparse)
+    return _embedded("embedding", weight, input, padding, scale_grad_by_freq, sparse)
 
 
 # ---- bags ----
@@ -235,7 +235,7 @@ def embedding_bag(
         raise ValueError(f"{op}: scale_grad_by_freq goes with mode 'sum' or 'mean', not with 'max'")
     if mode == "max" and sparse:
         raise ValueError(f"{op}: sparse gradients go with mode 'sum' or 'mean', not with 'max'")
-    padding = _check(op, input, weight, padding_idx)
+    padding = _check_table(op, input, weight, padding_idx)
     index, starts, weights = _flattened(op, input, offsets, per_sample_weights)
     if weights is not None and mode != "sum":
         raise NotImplementedError(f"{op}: per_sample_weights go with mode 'sum', got mode {mode!r}")
@@ -256,7 +256,7 @@ def embedding_bag(
         return views.reshape(
             views.expand(nothing, (bags, weight._spec.shape[1])), (bags, weight._spec.shape[1])
         )
-    parts = _read(op, weight, index, padding if sparse else None, scale_grad_by_freq, sparse)
+    parts = _embedded(op, weight, index, padding if sparse else None, scale_grad_by_freq, sparse)
     if weights is not None:
         parts = e.mul(parts, views.unsqueeze(weights, 1))
     kept = None if padding is None else e.ne(index, padding)

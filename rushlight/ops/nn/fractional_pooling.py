@@ -64,7 +64,7 @@ def _samples(op: str, x: Value, rank: int, given: Value | None) -> Value:
     return given
 
 
-def _check(op: str, x: Value, rank: int, kernel: Sizes, wanted: Sizes) -> None:
+def _check_windows(op: str, x: Value, rank: int, kernel: Sizes, wanted: Sizes) -> None:
     shape = x._spec.shape
     if len(shape) not in (rank + 1, rank + 2) or 0 in shape[len(shape) - rank - 1 :]:
         raise ShapeError(
@@ -88,7 +88,7 @@ def _pool(
     rank = int(op[-2])
     kernel = each(kernel_size, rank, op, "kernel_size", 1)
     wanted = _wanted(op, input, rank, size, ratio)
-    _check(op, input, rank, kernel, wanted)
+    _check_windows(op, input, rank, kernel, wanted)
     if 0 in wanted:
         shape = (*input._spec.shape[:-rank], *wanted)
         empty = e.add(filled(input, input._spec.dtype, shape, 0), reductions.sum(input))

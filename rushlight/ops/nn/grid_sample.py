@@ -131,7 +131,9 @@ _add_tap = elementwise(
 )
 
 
-def _read(total: Value | None, table: Value, sizes: Sequence[int], taps: Sequence[Tap]) -> Value:
+def _with_tap(
+    total: Value | None, table: Value, sizes: Sequence[int], taps: Sequence[Tap]
+) -> Value:
     """One tap along each dimension, added: the elements there (0 outside) times the weights.
 
     A row of the table is one channel of all images: every channel is read at the same positions of
@@ -155,7 +157,7 @@ def _read(total: Value | None, table: Value, sizes: Sequence[int], taps: Sequenc
     return result
 
 
-def _check(x: Value, grid: Value, mode: str, padding: str) -> None:
+def _check_operands(x: Value, grid: Value, mode: str, padding: str) -> None:
     check_devices("grid_sample", [x._spec, grid._spec])
     if x._spec.dtype is not grid._spec.dtype or x._spec.dtype.kind != "f":
         raise DTypeError(
@@ -199,7 +201,7 @@ def grid_sample(
         tensor([[[[1., 1.],
                   [1., 1.]]]])
     """
-    _check(input, grid, mode, padding_mode)
+    _check_operands(input, grid, mode, padding_mode)
     if input._spec.dtype.itemsize == 2:  # positions and weights of halves would be too coarse
         wide = grid_sample(
             e.cast(input, float32), e.cast(grid, float32), mode, padding_mode, align_corners
@@ -209,8 +211,8 @@ def grid_sample(
     rank = len(sizes)
     if not grid._spec.numel or not input._spec.numel:
         shape = (*input._spec.shape[:2], *grid._spec.shape[1:-1])
-        empty = _nothing(input, shape)
-        return e.add(empty, _nothing(grid, shape)) if 0 in shape else empty
+        empty = _empty_result(input, shape)
+        return e.add(empty, _empty_result(grid, shape)) if 0 in shape else empty
     along = []
     count, channels = input._spec.shape[:2]
     whole = int32 if count * numel(sizes) < 2**31 else int64
@@ -227,12 +229,12 @@ def grid_sample(
     table = views.reshape(views.transpose(input, 0, 1), (channels, count * numel(sizes)))
     total: Value | None = None
     for chosen in itertools.product(*along):
-        total = _read(total, table, sizes, chosen)
+        total = _with_tap(total, table, sizes, chosen)
     assert total is not None
     return total
 
 
-def _nothing(x: Value, shape: Sequence[int]) -> Value:
+def _empty_result(x: Value, shape: Sequence[int]) -> Value:
     return views.reshape(
         e.mul(views.slice_dim(views.reshape(x, (x._spec.numel,)), 0, 0, 0), 0), tuple(shape)
     )

@@ -28,7 +28,7 @@ def _zeros(like: Value, shape: tuple[int, ...]) -> Value:
     return full_spec(Spec.of(like._spec.device, like._spec.dtype, shape), 0.0)
 
 
-def _check(query: Value, key: Value, value: Value, width: int, heads: int) -> bool:
+def _check_heads(query: Value, key: Value, value: Value, width: int, heads: int) -> bool:
     """Whether there is a batch."""
     q, k, v = (x._spec.shape for x in (query, key, value))
     shown = f"query {query._spec!r}, key {key._spec!r} and value {value._spec!r}"
@@ -197,7 +197,7 @@ def multi_head_attention_forward(
     is_causal: bool = False,
 ) -> tuple[Value, Value | None]:
     """Attention by several heads over (length, batch, features), and its weights if requested."""
-    batched = _check(query, key, value, embed_dim_to_check, num_heads)
+    batched = _check_heads(query, key, value, embed_dim_to_check, num_heads)
     if is_causal and attn_mask is None:
         raise RuntimeError(f"{NAME}: is_causal is a hint about attn_mask; pass the mask too")
     operands = [query, key, value]

@@ -14,7 +14,7 @@ from rushlight.ops.view.windows import Sides, bordered
 from rushlight.tape.record.value import Value
 
 
-def _pairs(x: Value, pad: Sequence[int], op: str) -> Sides:
+def _sides(x: Value, pad: Sequence[int], op: str) -> Sides:
     """(before, after) for the last dimensions in their order; `pad` starts from the last one."""
     listed = [int(n) for n in pad]
     rank = len(x._spec.shape)
@@ -38,7 +38,7 @@ def _cut(x: Value, dim: int, before: int, after: int) -> Value:
 @composite("constant_pad_nd", method=False)
 def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value:
     """The last dimensions padded by one value; negative padding cuts."""
-    sides = _pairs(input, pad, "constant_pad_nd")
+    sides = _sides(input, pad, "constant_pad_nd")
     lead = len(input._spec.shape) - len(sides)
     x = input
     for i, (before, after) in enumerate(sides):
@@ -106,7 +106,7 @@ def pad(
         )
     if value is not None and value != 0:
         raise ValueError(f"pad: mode {mode!r} takes no value, got {value}")
-    sides = _pairs(input, pad, "pad")
+    sides = _sides(input, pad, "pad")
     rank = len(input._spec.shape)
     if not 1 <= len(sides) <= 3 or rank not in (len(sides) + 1, len(sides) + 2):
         raise NotImplementedError(

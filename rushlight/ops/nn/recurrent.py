@@ -25,7 +25,7 @@ from rushlight.scalar import build as s
 from rushlight.tape.record.value import Value
 
 States = tuple[Value, ...]  # (h,), or (h, c) of long short-term memory
-Step = Callable[[Value, States, Any], States]
+Cell = Callable[[Value, States, Any], States]
 
 _memory = elementwise(
     "lstm_memory",
@@ -107,7 +107,7 @@ def _gru_step(x: Value, states: States, weights: Weights) -> States:
     return (_mixed(e.add(xz, hz), _fresh(xn, hn, e.add(xr, hr)), h),)
 
 
-STEPS: dict[str, Step] = {
+STEPS: dict[str, Cell] = {
     "RNN_TANH": _tanh_step,
     "RNN_RELU": _relu_step,
     "LSTM": _lstm_step,

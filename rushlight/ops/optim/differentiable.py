@@ -24,7 +24,7 @@ from rushlight.tape.record.op import Static
 from rushlight.tape.record.value import Value
 
 
-class Step(MapOp):
+class UpdateOp(MapOp):
     """The values that an update would write, as a function of its inputs and its numbers."""
 
     __slots__ = ("update",)
@@ -43,8 +43,8 @@ class Step(MapOp):
 
 
 @functools.cache
-def _step(update: Update) -> Step:
-    return Step(update)
+def _update_op(update: Update) -> UpdateOp:
+    return UpdateOp(update)
 
 
 def taken(update: Update, values: Sequence[Any], numbers: Sequence[Any]) -> list[Value]:
@@ -61,6 +61,6 @@ def taken(update: Update, values: Sequence[Any], numbers: Sequence[Any]) -> list
         e.cast(n, one.dtype) if isinstance(n, Value) else full_spec(one, float(n)) for n in numbers
     ]
     # The parameter is overwritten afterwards, and the saves of the derivative must stay.
-    made: Any = call.call_map(_step(update), [e.clone(values[0]), *values[1:], *given], ())
+    made: Any = call.call_map(_update_op(update), [e.clone(values[0]), *values[1:], *given], ())
     results: list[Value] = list(made) if isinstance(made, (tuple, list)) else [made]
     return [complex_parts.joined(v) for v in results] if paired else results

@@ -33,7 +33,7 @@ _polar = elementwise(
 _conj = elementwise("conj", lambda x: s.conj(x), "Complex conjugate.", COMPLEX, listed=False)
 
 
-def _pairs(op: str, first: Value, second: Value) -> None:
+def _check_parts(op: str, first: Value, second: Value) -> None:
     for v in (first, second):
         if v._spec.dtype not in (float32, float64):
             raise DTypeError(
@@ -46,7 +46,7 @@ def _pairs(op: str, first: Value, second: Value) -> None:
 @composite("complex", method=False, out="exact")
 def complex(real: Value, imag: Value) -> Value:
     """Complex numbers with these real and imaginary parts."""
-    _pairs("complex", real, imag)
+    _check_parts("complex", real, imag)
     return _complex(real, imag)
 
 
@@ -58,7 +58,7 @@ def polar(abs: Value, angle: Value) -> Value:
         >>> torch.polar(torch.tensor([2.0]), torch.tensor([0.0]))
         tensor([2.+0.j])
     """
-    _pairs("polar", abs, angle)
+    _check_parts("polar", abs, angle)
     return _polar(abs, angle)
 
 

@@ -44,7 +44,7 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
         raise DivisionByZero(f"ZeroDivisionError: {op}: {x._spec!r} is divided by the integer zero")
 
 
-def _checked(kernel: Callable[..., Any], operator: str = "") -> Callable[..., Any]:
+def _with_divisor_check(kernel: Callable[..., Any], operator: str = "") -> Callable[..., Any]:
     name = kernel.__name__
 
     def function(input: Any, other: Any, *, out: Any = None) -> Any:
@@ -57,9 +57,9 @@ def _checked(kernel: Callable[..., Any], operator: str = "") -> Callable[..., An
     return register(name, function, doc, inplace="divisor", out="cast", operator=operator)
 
 
-floor_divide = _checked(e.floor_divide, "floordiv")
-remainder = _checked(e.remainder, "mod")
-fmod = _checked(e.fmod)
+floor_divide = _with_divisor_check(e.floor_divide, "floordiv")
+remainder = _with_divisor_check(e.remainder, "mod")
+fmod = _with_divisor_check(e.fmod)
 
 
 def truncated(x: Any, y: Any) -> Value:

@@ -28,7 +28,7 @@ from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import physical_of
 
 _UNROLLED = 8  # degrees up to it by recurrence
-Step = Callable[[Expr, Expr, Expr, Expr], Expr]  # (previous, current, x, k) -> polynomial k
+Recurrence = Callable[[Expr, Expr, Expr, Expr], Expr]  # (previous, current, x, k) -> polynomial k
 
 
 def _odd(n: Expr) -> Expr:
@@ -176,7 +176,7 @@ _HIGHEST_DEGREE = 20_000  # some tenths of a second
 
 
 def _declare_recurrence(
-    name: str, start: Callable[[Expr, Expr], Expr], step: Step, limit: float, doc: str
+    name: str, start: Callable[[Expr, Expr], Expr], step: Recurrence, limit: float, doc: str
 ) -> None:
     begin = elementwise(
         name, lambda x, n: start(x, n), doc, FLOAT, vjp=_not_differentiable(name), listed=False

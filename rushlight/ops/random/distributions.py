@@ -18,7 +18,7 @@ from rushlight.core.dtypes import (
 from rushlight.core.errors import KindError, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops.create import creation
-from rushlight.ops.create.queries import finfo
+from rushlight.ops.create.dtype_limits import finfo
 from rushlight.ops.family.no_derivative import with_zero_derivative
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random.random import DIGITS, Generator, drawing, holds, integers, rand, randn

@@ -361,7 +361,7 @@ def _spec(size: tuple[Any, ...], dtype: DType | None, device: Any) -> Spec:
 
 
 @drawing
-def _pairs(draw: Callable[..., Value], spec: Spec, scale: float, **named: Any) -> Value:
+def _drawn_complex(draw: Callable[..., Value], spec: Spec, scale: float, **named: Any) -> Value:
     """Complex numbers with drawn real and imaginary parts, times a scale."""
     drawn = draw((*spec.shape, 2), dtype=real_type(spec.dtype), **named)
     return call.detached(complex_parts.joined(drawn if scale == 1 else e.mul(drawn, scale)))
@@ -379,7 +379,9 @@ def rand(
     """Uniform numbers in [0, 1)."""
     spec = _spec(sizes_of("rand", size, named), dtype, device)
     if spec.dtype.kind == "c":
-        return requiring(_pairs(rand, spec, 1.0, device=device, generator=generator), requires_grad)
+        return requiring(
+            _drawn_complex(rand, spec, 1.0, device=device, generator=generator), requires_grad
+        )
     check_dtypes("rand", [spec], FLOAT)
     return requiring(
         _draw(_UNIFORM[spec.dtype], (), (spec,), (), words_for(spec), generator), requires_grad
@@ -399,7 +401,8 @@ def randn(
     spec = _spec(sizes_of("randn", size, named), dtype, device)
     if spec.dtype.kind == "c":  # variance 1 in all: a half for each of the real and imaginary parts
         return requiring(
-            _pairs(randn, spec, math.sqrt(0.5), device=device, generator=generator), requires_grad
+            _drawn_complex(randn, spec, math.sqrt(0.5), device=device, generator=generator),
+            requires_grad,
         )
     check_dtypes("randn", [spec], FLOAT)
     return requiring(_draw(_normal, (), (spec,), (), 2 * words_for(spec), generator), requires_grad)

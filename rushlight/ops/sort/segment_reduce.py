@@ -25,7 +25,7 @@ _FOLDS = {"sum": "sum", "mean": "sum", "prod": "prod", "max": "amax", "min": "am
 _NOTHING = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 
 
-def _check(data: Value, where: Value, axis: int, reduce: str) -> None:
+def _check_operands(data: Value, where: Value, axis: int, reduce: str) -> None:
     if reduce not in _FOLDS:
         raise RushlightError(
             f"segment_reduce: reduce is sum, mean, max, min or prod, got {reduce!r}"
@@ -122,7 +122,7 @@ def segment_reduce(
             "segment_reduce: give lengths or offsets, one of them; indices are not taken"
         )
     axis = wrap_dim(axis, len(data._spec.shape), "segment_reduce")
-    _check(data, given, axis, reduce)
+    _check_operands(data, given, axis, reduce)
     if lengths is not None and not unsafe:
         _check_lengths(lengths, data._spec.shape[axis])
     if offsets is not None and not offsets._spec.shape[-1]:

@@ -59,7 +59,9 @@ def _runs(new: Value) -> Value:
     return e.sub(nonzero.running(new), 1)
 
 
-def _nothing(x: Value, return_inverse: bool, return_counts: bool, dim: int | None = None) -> Any:
+def _empty_result(
+    x: Value, return_inverse: bool, return_counts: bool, dim: int | None = None
+) -> Any:
     none = filled(x, int64, (0,), 0)
     values = filled(x, x._spec.dtype, x._spec.shape if dim is not None else (0,), 0)
     inverse = none if dim is not None else filled(x, int64, x._spec.shape, 0)
@@ -108,7 +110,7 @@ def _table(op: str, x: Value, dim: int) -> Value:
 
 def _unique_along(x: Value, dim: int, return_inverse: bool, return_counts: bool) -> Any:
     if not x._spec.shape[dim]:
-        return _nothing(x, return_inverse, return_counts, dim)
+        return _empty_result(x, return_inverse, return_counts, dim)
     # Rows with only columns before `dim` moved are compared in the dimensions' own order.
     order = [dim, *(i for i in range(len(x._spec.shape)) if i != dim)]
     table = _table("unique", views.permute(x, order), 0)
@@ -160,7 +162,7 @@ def _unique(x: Value, return_inverse: bool, return_counts: bool, dim: int | None
             x, wrap_dim(dim, len(x._spec.shape), "unique"), return_inverse, return_counts
         )
     if not x._spec.numel:
-        return _nothing(x, return_inverse, return_counts)
+        return _empty_result(x, return_inverse, return_counts)
     values, places = ordered(ravel(x), 0, op="unique")
     new = _changes(values)
     starts = nonzero.chosen(new)
@@ -194,10 +196,10 @@ def _unique_consecutive(
         _check_dimensions("unique_consecutive", x, dim)
         dim = wrap_dim(dim, len(shape), "unique_consecutive")
         if not shape[dim]:
-            return _nothing(x, return_inverse, return_counts, dim)
+            return _empty_result(x, return_inverse, return_counts, dim)
         lines = _table("unique_consecutive", x, dim)
     elif not x._spec.numel:
-        return _nothing(x, return_inverse, return_counts)
+        return _empty_result(x, return_inverse, return_counts)
     else:
         lines, dim = ravel(x), None
     new = _changes(lines)

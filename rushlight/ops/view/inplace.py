@@ -252,18 +252,16 @@ class Write:
     """A prepared write, which `finish` makes without failing. See Note [In-place writes] 7."""
 
     __slots__ = (
-        *(
-            "base_node",
-            "had_record",
-            "inputs",
-            "is_settled",
-            "node",
-            "old",
-            "params",
-            "plan",
-            "tangent",
-            "targets",
-        ),
+        "announced",
+        "base_node",
+        "had_record",
+        "inputs",
+        "node",
+        "old",
+        "params",
+        "plan",
+        "tangent",
+        "targets",
     )
 
     def __init__(
@@ -277,7 +275,7 @@ class Write:
         self.base_node: Node | None = None  # that of the base of the target
         self.had_record = False
         self.tangent: Value | None = None
-        self.is_settled = False  # whether the record's saves have been packed
+        self.announced = False  # whether the record's saves have been packed
         self.old: tuple[Any, ...] | None = None  # restores the old bits
 
     def finish(self) -> None:
@@ -290,7 +288,7 @@ class Write:
             return
         before = _record_of(target)
         _rebased(target, node, self.base_node)
-        if node is None or not state.special or self.is_settled:
+        if node is None or not state.special or self.announced:
             return
         try:
             call.announce(node, state)
@@ -332,7 +330,7 @@ def prepare_write(
             )
         else:
             call.announce(node, state if made.tangent is None else replace(state, dual=None))
-            made.is_settled = True
+            made.announced = True
     return made
 
 

@@ -233,7 +233,7 @@ def make_checked(plan: Plan) -> Callable[..., None]:
     sources = causes(plan)
     operands = len(plan.outs) + len(plan.ins)
     if not can_check(plan) or operands > MOST_OPERANDS:
-        return _checked(plan, sources)
+        return _with_check(plan, sources)
     pool, outs, one = plan.pool, len(plan.outs), len(plan.outs) == 1
     running = Running
     reference = ref(plan)  # a plan holds its launches
@@ -276,7 +276,7 @@ def make_checked(plan: Plan) -> Callable[..., None]:
     return launch
 
 
-def _checked(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
+def _with_check(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
     """The plain launch, and a test of each result."""
     pool, outs, plain, reference, running = plan.pool, plan.outs, plan.plain, ref(plan), Running
     read = [(len(outs) + i, plan.ins[i]) for i in sources if is_inexact(plan.ins[i])]

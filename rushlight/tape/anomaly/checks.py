@@ -101,7 +101,9 @@ def _checked_after(plan: Plan) -> Launch:
     """The plain launch, and a test of each result."""
     plain: Any = plan.plain
     reference = ref(plan)
-    checks = [(i, *_check(plan.pool, spec)) for i, spec in enumerate(plan.outs) if is_inexact(spec)]
+    checks = [
+        (i, *_check_launch(plan.pool, spec)) for i, spec in enumerate(plan.outs) if is_inexact(spec)
+    ]
 
     def launch(*numbers: Any) -> None:
         plain(*numbers)
@@ -131,7 +133,7 @@ def _checked_after(plan: Plan) -> Launch:
     return launch_one
 
 
-def _check(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
+def _check_launch(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
     """A test of one operand in host memory, which raises _Bad.
 
     A launch, and the numbers after its two addresses.

@@ -62,7 +62,7 @@ class set_detect_anomaly:
     def __init__(self, mode: bool, check_nan: bool = True, check_inf: bool = True) -> None:
         self.before = _Now.setting
         if not mode:
-            _settle(None)
+            _read_asynchronous(None)
         try:
             _set(Setting(bool(mode), bool(check_nan), bool(check_inf)), for_good=not mode)
         except BaseException:  # Ctrl-C
@@ -77,7 +77,7 @@ class set_detect_anomaly:
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            _settle(error)
+            _read_asynchronous(error)
         finally:
             _restore(self.before)
 
@@ -108,7 +108,7 @@ class detect_anomaly:
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            _settle(error)
+            _read_asynchronous(error)
         finally:
             _restore(self.before.pop())
 
@@ -123,7 +123,7 @@ class detect_anomaly:
         return inside  # type: ignore[return-value]
 
 
-def _settle(error: BaseException | None) -> None:
+def _read_asynchronous(error: BaseException | None) -> None:
     """Ask the asynchronous devices. An error under way stays, with a note of the anomaly."""
     if not asynchronous.LOGS:
         return

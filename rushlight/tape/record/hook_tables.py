@@ -16,10 +16,10 @@ numbers = itertools.count()
 METADATA: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
-class Handle:
+class RemovableHandle:
     """The handle of a registered hook: `remove()`, or the end of a `with` block, removes it."""
 
-    def __init__(self, hooks: Table, key: int, *others: Handle) -> None:
+    def __init__(self, hooks: Table, key: int, *others: RemovableHandle) -> None:
         self.hooks = hooks
         self.key = key
         self.others = others  # hooks that are removed together with this one
@@ -33,17 +33,17 @@ class Handle:
         for other in self.others:
             other.remove()
 
-    def __enter__(self) -> Handle:
+    def __enter__(self) -> RemovableHandle:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.remove()
 
 
-def add_to(table: Table, hook: Any) -> Handle:
+def add_to(table: Table, hook: Any) -> RemovableHandle:
     key = next(numbers)
     table[key] = hook
-    return Handle(table, key)
+    return RemovableHandle(table, key)
 
 
 class Last:
@@ -58,7 +58,7 @@ class Last:
         return self.hook(g)
 
 
-def add_before_last(table: Table, hook: Any) -> Handle:
+def add_before_last(table: Table, hook: Any) -> RemovableHandle:
     """Add a hook before those that are to be last."""
     handle = add_to(table, hook)
     for key in [key for key, known in table.items() if type(known) is Last]:

@@ -22,10 +22,10 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.record.hook_tables import (
     METADATA,
-    Handle,
     Hook,
     Hooks,
     Last,
+    RemovableHandle,
     Table,
     add_to,
     hooks_of,
@@ -85,7 +85,7 @@ class Leaf:
         """A dict for the user's own notes."""
         return METADATA.setdefault(self, {})
 
-    def register_prehook(self, hook: Hook) -> Handle:
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call `hook((gradient,))` before the gradient is added to the leaf's.
 
         It may return another, in a tuple.
@@ -102,7 +102,7 @@ class Leaf:
 
         return add_to(self.hooks, Last(alone))
 
-    def register_hook(self, hook: Hook) -> Handle:
+    def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook((), (gradient,))` after the gradient was added to the leaf's."""
         seen: list[Any] = [None]
 
@@ -114,7 +114,7 @@ class Leaf:
             g, seen[0] = seen[0], None
             hook((), (g,))
 
-        return Handle(*_entry(self.hooks, Last(notice)), add_to(self.post_hooks, finish))
+        return RemovableHandle(*_entry(self.hooks, Last(notice)), add_to(self.post_hooks, finish))
 
     def __repr__(self) -> str:
         return f"<AccumulateGrad of {self.spec!r}>"
@@ -192,14 +192,14 @@ class Node:
         """A dict for the user's own notes."""
         return METADATA.setdefault(self, {})
 
-    def register_prehook(self, hook: Hook) -> Handle:
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(grad_outputs)` before the derivative runs; it may return others.
 
         See Note [Hooks].
         """
         return add_to(hooks_of(self).before, hook)
 
-    def register_hook(self, hook: Hook) -> Handle:
+    def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call `hook(grad_inputs, grad_outputs)` after the derivative ran.
 
         It may return other gradients of the inputs.

@@ -19,7 +19,14 @@ from typing import Any
 
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
 from rushlight.tape.memory.replay import keep
-from rushlight.tape.record.hook_tables import Handle, Hook, Table, add_before_last, add_to, hooks_of
+from rushlight.tape.record.hook_tables import (
+    Hook,
+    RemovableHandle,
+    Table,
+    add_before_last,
+    add_to,
+    hooks_of,
+)
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.state import WALK
 from rushlight.tape.record.value import Leaf, Node, Output, Value
@@ -157,7 +164,7 @@ class Kept:
     def __init__(self) -> None:
         self.grad: Value | None = None
         self.retains = False
-        self.handle: Handle | None = None
+        self.handle: RemovableHandle | None = None
 
     def take(self, g: Value) -> None:
         # A copy: the walk, or another value, may have the same buffer.
@@ -184,7 +191,7 @@ def follow(value: Value) -> None:
         kept.follow(value._node)
 
 
-def hook_value(edge: Any, hook: Hook) -> Handle:
+def hook_value(edge: Any, hook: Hook) -> RemovableHandle:
     """Register a hook of a value by its record."""
     if type(edge) is Leaf:
         return add_before_last(edge.hooks, hook)

@@ -1,6 +1,6 @@
 """One level of differentiation on the one tape.
 
-# Note [Levels]
+# Note [Gradient levels]
 1. A level gives the function a new handle per input: a leaf, or a view of the input where the input
    has a record. Derivatives are taken with respect to that handle's node, which no other level has:
    so levels cannot be confused, in any nesting, and a second level is another walk over the first
@@ -38,7 +38,7 @@ from rushlight.tape.walk.edges import key_of
 _ENDED: weakref.WeakSet[Leaf] = weakref.WeakSet()
 
 
-class Level:
+class GradLevel:
     """The inputs of one level: the function's handles (`values`) and their nodes (`marks`)."""
 
     def __init__(self, name: str, inputs: Sequence[Any]) -> None:

@@ -30,7 +30,7 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     if len(sides) != 2:
         raise ValueError(f"rearrange: a pattern has one '->', got {pattern!r}")
     left, right = (_groups(side, pattern) for side in sides)
-    _check(left, right, axes_lengths, pattern)
+    _check_names(left, right, axes_lengths, pattern)
     shape = tensor._spec.shape
     named = len([group for group in left if group is not REST])
     rest = [f"...{i}" for i in range(len(shape) - named)]
@@ -78,7 +78,9 @@ def _groups(side: str, pattern: str) -> list[Group]:
     return found
 
 
-def _check(left: list[Group], right: list[Group], lengths: dict[str, int], pattern: str) -> None:
+def _check_names(
+    left: list[Group], right: list[Group], lengths: dict[str, int], pattern: str
+) -> None:
     first, second = ([name for group in side for name in group] for side in (left, right))
     for names in (first, second):
         twice = {name for name in names if names.count(name) > 1}

@@ -10,7 +10,7 @@ from rushlight.ops.create import creation
 from rushlight.tensor import Tensor, device as Device
 
 
-class Wanted(NamedTuple):
+class Conversion(NamedTuple):
     """A device, a dtype and a memory format, each None where it stays."""
 
     where: Any
@@ -40,7 +40,7 @@ def parse_to(
     non_blocking: bool = False,
     copy: bool = False,
     memory_format: Any = None,
-) -> Wanted:
+) -> Conversion:
     """Parse the arguments of `Module.to`; `non_blocking` has no effect."""
     if copy:
         raise RuntimeError(
@@ -70,4 +70,4 @@ def parse_to(
         raise TypeError(f"Module.to: parameters are floating-point or complex, got dtype {dtype!r}")
     if device is not None and not isinstance(device, Device):
         device = creation.device_name(f"cuda:{device}" if isinstance(device, int) else device)
-    return Wanted(device, dtype, memory_format)
+    return Conversion(device, dtype, memory_format)

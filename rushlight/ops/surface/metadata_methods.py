@@ -1,4 +1,4 @@
-"""Queries answered without a kernel: methods and properties of Tensor."""
+"""Methods and properties of Tensor that read its metadata, and its transposes as properties."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import KindError, RushlightError
-from rushlight.ops.create import creation, queries
+from rushlight.ops.create import creation
 from rushlight.ops.family import read_back
 from rushlight.ops.pointwise import complex_numbers
+from rushlight.ops.surface.metadata_functions import is_inference
 from rushlight.ops.view import views
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record import state
@@ -151,7 +152,7 @@ METHODS = (
     is_set_to,
     is_nonzero,
     is_conj,
-    queries.is_inference,
+    is_inference,
     is_neg,
     get_device,
     record_stream,

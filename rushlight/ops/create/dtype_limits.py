@@ -1,8 +1,6 @@
-"""Queries of tensors and dtypes that need no kernel."""
+"""The limits of dtypes: `finfo` and `iinfo`."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from rushlight.core.dtypes import (
     DType,
@@ -15,10 +13,6 @@ from rushlight.core.dtypes import (
     integer_range,
     real_type,
 )
-from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Size, broadcast_shapes as _broadcast
-from rushlight.tape.record import state
-from rushlight.tape.record.value import Value
 
 # Bits of the fraction and the smallest exponent of a normal number.
 _SHAPES = {float16: (10, -14), bfloat16: (7, -126), float32: (23, -126), float64: (52, -1022)}
@@ -65,49 +59,3 @@ class iinfo:
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"
-
-
-def is_tensor(obj: Any) -> bool:
-    """Whether an object is a tensor."""
-    return isinstance(obj, Value)
-
-
-def is_floating_point(input: Value) -> bool:
-    """Whether the dtype is floating-point."""
-    return input._spec.dtype.kind == "f"
-
-
-def is_complex(input: Value) -> bool:
-    """Whether the dtype is complex."""
-    return input._spec.dtype.kind == "c"
-
-
-def is_inference(input: Value) -> bool:
-    """Whether a tensor was made in inference mode. See Note [Inference tensors]."""
-    return state.is_inference(input._memory)
-
-
-def is_conj(input: Value) -> bool:
-    """False: conjugates are never lazy here."""
-    return False
-
-
-def is_neg(input: Value) -> bool:
-    """False: negatives are never lazy here."""
-    return False
-
-
-def numel(input: Value) -> int:
-    """The number of elements."""
-    return input._spec.numel
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which shapes (tuples or numbers) broadcast."""
-    for shape in shapes:
-        if not isinstance(shape, (int, list, tuple)):
-            raise ShapeError(f"broadcast_shapes: takes integers and tuples of them, got {shape!r}")
-    listed = [(s,) if isinstance(s, int) else tuple(s) for s in shapes]
-    if any(n < 0 for shape in listed for n in shape):
-        raise ShapeError(f"broadcast_shapes: sizes must not be negative, got {listed}")
-    return Size(_broadcast(listed, "broadcast_shapes"))
