@@ -127,7 +127,9 @@ def load(source: Source, *names: str) -> list[int]:
 def _load(source: Source, names: Sequence[str]) -> list[int]:
     # What can fail comes before the engine.
     code = llvm.object_file.ObjectFileRef.from_data(object_code(source))
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target)
+    # One block for all sections: LLVM's own manager may put them more than 2 GiB apart, where
+    # relative addresses of 32 bits do not reach, and LLVM ends the process.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine().target, use_lmm=True)
     engine.add_object_file(code)
     # Asking for an address finalises the object. `finalize_object` would compile the empty module
     # too: half a millisecond.

@@ -228,7 +228,7 @@ def _compiled(text: str, name: str) -> int:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
-        _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
     module = llvm.parse_assembly(text)
     module.verify()
     _engine.add_module(module)
