@@ -19,12 +19,10 @@ from rushlight.core.dtypes import (
     float16,
     float32,
     float64,
-    get_default as get_default_dtype,
     int8,
     int16,
     int32,
     int64,
-    set_default as set_default_dtype,
     uint8,
     uint16,
     uint32,
@@ -159,8 +157,8 @@ _NAMES.defined(
         ),
         "rushlight.ops.surface.metadata_functions": "broadcast_shapes is_conj is_inference is_neg",
         "rushlight.settings": (
-            "asarray can_cast detach detach_copy from_file frombuffer get_device is_nonzero "
-            "is_same_size is_signed promote_types result_type"
+            "asarray can_cast detach detach_copy from_file frombuffer get_default_dtype get_device "
+            "is_nonzero is_same_size is_signed promote_types result_type set_default_dtype"
         ),
         "rushlight.sparse.coo": "sparse_coo_tensor",
         "rushlight.sparse.csr": "sparse_compressed_tensor sparse_csr_tensor",

@@ -19,6 +19,7 @@ from rushlight.ops.reduce import statistics as _statistics
 from rushlight.ops.registry import REGISTRY as _REGISTRY, stores as _stores
 from rushlight.ops.surface.public import (
     checked_kinds as _checked_kinds,
+    located as _located,
     op_of_namespace as _op,
     storing as _storing,
 )
@@ -39,8 +40,12 @@ def __dir__() -> list[str]:
     return _NAMES.listed()
 
 
-vector_norm = _storing(_memo(_checked("linalg.vector_norm", _statistics.vector_norm)))
-multi_dot = _storing(_products.multi_dot)
+vector_norm = _located(
+    __name__,
+    "vector_norm",
+    _storing(_memo(_checked("linalg.vector_norm", _statistics.vector_norm))),
+)
+multi_dot = _located(__name__, "multi_dot", _storing(_products.multi_dot))
 _vecdot = _memo(_checked("linalg.vecdot", _products.vecdot))
 
 

@@ -19,6 +19,7 @@ from rushlight.core.dtypes import (
     promote,
     result_type as _common,
     scalar_dtype,
+    set_default,
 )
 from rushlight.core.errors import DTypeError, KindError, ShapeError
 from rushlight.ops.arguments import dtype_of, public
@@ -57,6 +58,20 @@ def promote_types(type1: DType, type2: DType) -> DType:
     return promote(
         dtype_of("promote_types", "type1", type1), dtype_of("promote_types", "type2", type2)
     )
+
+
+def get_default_dtype() -> DType:
+    """The dtype of tensors that are made of Python floats, or without data and without a dtype."""
+    return get_default()
+
+
+def set_default_dtype(d: DType) -> None:
+    """Set the dtype that `get_default_dtype` returns; float32 at the start.
+
+    Args:
+        d: A floating-point dtype.
+    """
+    set_default(dtype_of("set_default_dtype", "d", d))
 
 
 def is_nonzero(input: Tensor) -> bool:

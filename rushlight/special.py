@@ -6,12 +6,17 @@ from typing import Any
 
 from rushlight.lazy import Names as _Names
 from rushlight.ops.declared import SPECIAL as _SPECIAL
-from rushlight.ops.surface.public import checked_kinds as _checked_kinds, op_of_namespace as _op
+from rushlight.ops.surface.public import (
+    checked_kinds as _checked_kinds,
+    located as _located,
+    op_of_namespace as _op,
+)
 
 _NAMES = _Names(__name__)
 _NAMES.made(_SPECIAL, lambda name: _op(__name__, name, _SPECIAL[name]))
 _NAMES.defined(
-    {"rushlight.ops.nn.softmax": "log_softmax softmax"}, lambda _, found: _checked_kinds(found)
+    {"rushlight.ops.nn.softmax": "log_softmax softmax"},
+    lambda name, found: _located(__name__, name, _checked_kinds(found)),
 )
 __all__ = sorted(_NAMES.sources)
 

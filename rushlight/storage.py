@@ -416,7 +416,12 @@ def _word(dtype: DType) -> str:
 
 
 def _kind(dtype: DType) -> Any:
-    spelled = {"__slots__": (), "dtype": dtype, "__doc__": f"Storages of {dtype.name}."}
+    spelled = {
+        "__slots__": (),
+        "__module__": "rushlight",  # where a pickle finds it
+        "dtype": dtype,
+        "__doc__": f"Storages of {dtype.name}.",
+    }
     return _Kind(f"{_word(dtype)}Storage", (TypedStorage,), spelled)
 
 

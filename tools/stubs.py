@@ -41,7 +41,10 @@ ROOT = Path(__file__).parents[1]
 MODULES = {
     "rushlight": "rushlight/__init__.pyi",
     "rushlight.tensor": "rushlight/tensor.pyi",
+    "rushlight.nn": "rushlight/nn/__init__.pyi",
     "rushlight.nn.functional": "rushlight/nn/functional.pyi",
+    "rushlight.nn.utils": "rushlight/nn/utils/__init__.pyi",
+    "rushlight.optim": "rushlight/optim/__init__.pyi",
     "rushlight.linalg": "rushlight/linalg.pyi",
     "rushlight.fft": "rushlight/fft.pyi",
     "rushlight.special": "rushlight/special.pyi",
@@ -298,13 +301,14 @@ def members_of(module: types.ModuleType) -> Iterator[tuple[str, Any]]:
         listed = [name for name in module.__all__ if name != "Tensor"] + ["as_tensor"]
     else:
         listed = dir(module) if module is rushlight else module.__all__
+    spaces = NAMESPACES if module in (rushlight, TENSOR) else listed
     for name in listed:
         member = getattr(module, name)
         if name == "annotations" or (name.startswith("__") and name != "__version__"):
             continue
         if name.startswith("_") and not isinstance(member, (types.FunctionType, str)):
             continue
-        if isinstance(member, types.ModuleType) and name not in NAMESPACES:
+        if isinstance(member, types.ModuleType) and name not in spaces:
             continue
         yield name, member
 
@@ -327,9 +331,9 @@ def shown_member(module: str, name: str, member: Any) -> list[str]:
             return [f"from {home.__name__} import {name} as {name}"]
         return [written(name, member)]
     if isinstance(member, type):
-        if member.__module__ == module:  # another name of a class, not where it says
+        if member is MemoryFormat:
             return [f"{name} = _layout"]
-        if not hasattr(sys.modules[member.__module__], member.__name__):
+        if member.__module__ == module:  # made when first used
             return [f"{name}: _type[Any]"]
         return [f"from {member.__module__} import {member.__name__} as {name}"]
     return [f"{name}: {TYPES.of(type(member))}"]

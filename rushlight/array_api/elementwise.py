@@ -117,6 +117,7 @@ def _unary(name: str, inner: str, kinds: str) -> Callable[[Any], Array]:
         return wrap(result)
 
     function.__name__ = function.__qualname__ = name
+    function.__module__ = "rushlight.array_api"
     function.__doc__ = f"The standard's {name}, element by element."
     return function
 
@@ -135,6 +136,7 @@ def _binary(name: str, inner: str, kinds: str) -> Callable[[Any, Any], Array]:
         return wrap(op(inner)(*operands(name, kinds, x1, x2)))
 
     function.__name__ = function.__qualname__ = name
+    function.__module__ = "rushlight.array_api"
     function.__doc__ = f"The standard's {name} of two arrays that broadcast."
     return function
 

@@ -42,36 +42,120 @@ def embedding(
     return F.embedding(indices, weight, pad, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
 
 
-def _loss(name: str, *leading: str) -> Callable[..., Any]:
-    """A loss of nn.functional whose reduction is a number: 0 none (the default), 1 mean, 2 sum."""
+def _reduction(op: str, number: int) -> str:
+    return _mode_name(op, _REDUCTIONS, number)
 
-    def loss(*args: Any, reduction: int = 0, **named: Any) -> Any:
-        if len(args) > len(leading):
-            *args, reduction = args  # type: ignore[assignment]
-        given = dict(zip(leading, args, strict=False))
-        return getattr(F, name)(
-            **given, **named, reduction=_mode_name(name, _REDUCTIONS, reduction)
-        )
 
-    loss.__name__ = loss.__qualname__ = name
-    loss.__doc__ = (
-        f"nn.functional.{name}({', '.join(leading)}), the reduction a number: 0 none, 1 mean, 2 "
-        "sum."
+def kl_div(
+    input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False
+) -> Tensor:
+    """nn.functional.kl_div, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    return F.kl_div(input, target, reduction=_reduction("kl_div", reduction), log_target=log_target)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = 0,
+) -> Tensor:
+    """nn.functional.binary_cross_entropy_with_logits, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    name = _reduction("binary_cross_entropy_with_logits", reduction)
+    return F.binary_cross_entropy_with_logits(
+        input, target, weight, reduction=name, pos_weight=pos_weight
     )
-    return loss
 
 
-kl_div = _loss("kl_div", "input", "target")
-binary_cross_entropy_with_logits = _loss(
-    "binary_cross_entropy_with_logits", "input", "target", "weight", "pos_weight"
-)
-poisson_nll_loss = _loss("poisson_nll_loss", "input", "target", "log_input", "full", "eps")
-cosine_embedding_loss = _loss("cosine_embedding_loss", "input1", "input2", "target", "margin")
-hinge_embedding_loss = _loss("hinge_embedding_loss", "input", "target", "margin")
-margin_ranking_loss = _loss("margin_ranking_loss", "input1", "input2", "target", "margin")
-triplet_margin_loss = _loss(
-    "triplet_margin_loss", "anchor", "positive", "negative", "margin", "p", "eps", "swap"
-)
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int
+) -> Tensor:
+    """nn.functional.poisson_nll_loss, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    name = _reduction("poisson_nll_loss", reduction)
+    return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=name)
+
+
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
+) -> Tensor:
+    """nn.functional.cosine_embedding_loss, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    name = _reduction("cosine_embedding_loss", reduction)
+    return F.cosine_embedding_loss(input1, input2, target, margin, reduction=name)
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0
+) -> Tensor:
+    """nn.functional.hinge_embedding_loss, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    name = _reduction("hinge_embedding_loss", reduction)
+    return F.hinge_embedding_loss(input, target, margin, reduction=name)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
+) -> Tensor:
+    """nn.functional.margin_ranking_loss, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    name = _reduction("margin_ranking_loss", reduction)
+    return F.margin_ranking_loss(input1, input2, target, margin, reduction=name)
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = 0,
+) -> Tensor:
+    """nn.functional.triplet_margin_loss, with a number for the reduction.
+
+    Args:
+        reduction: 0 none, 1 mean, 2 sum.
+    Returns:
+        A tensor with one element; with `reduction=0` the loss of each element or sample.
+    """
+    name = _reduction("triplet_margin_loss", reduction)
+    return F.triplet_margin_loss(
+        anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap, reduction=name
+    )
 
 
 def instance_norm(

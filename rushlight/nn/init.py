@@ -14,10 +14,10 @@ from rushlight.core.dtypes import float32
 from rushlight.core.errors import ShapeError
 from rushlight.lazy import shown
 from rushlight.ops.create import creation
-from rushlight.ops.linalg import decompositions
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random import random
 from rushlight.ops.random.random import Generator, drawing
+from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface.public import checked_kinds
 from rushlight.ops.view import reshaping
 from rushlight.tape.record.state import no_grad
@@ -198,7 +198,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
     drawn = random.randn(
         (rows, columns), dtype=tensor.dtype, device=tensor.device, generator=generator
     )
-    q, r = decompositions.linalg_qr(drawn.mT if rows < columns else drawn)
+    q, r = REGISTRY["linalg_qr"].function(drawn.mT if rows < columns else drawn)
     # With a positive diagonal of R the orthogonal matrix is uniformly distributed.
     q = e.mul(q, e.sign(reshaping.diagonal(r)))
     q = q.mT if rows < columns else q

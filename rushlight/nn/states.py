@@ -22,7 +22,6 @@ from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.ops.view.inplace import Write, finish_all, prepare_copy
-from rushlight.sparse.coo import SparseTensor
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -339,7 +338,7 @@ def store_values(owns: list[tuple[Any, Found]], assign: bool) -> None:
                     acts += _assignment(module, name, value, given)
                 elif not is_lazy(value):
                     moved = given.detach().to(device=value.device)
-                    if isinstance(value, SparseTensor):
+                    if value.is_sparse or value.is_sparse_csr:
                         acts.append((value._hold, value._fitted(moved)))
                     else:
                         writes.append(prepare_copy(value.detach(), moved))

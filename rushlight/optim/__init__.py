@@ -6,38 +6,33 @@ Takes: leaves with gradients. Gives: the leaves changed in place, one fused kern
 Never: reaches below ops/, reads a tensor back to the host.
 """
 
-from rushlight.lazy import shown
-from rushlight.optim import lr_scheduler, swa_utils
-from rushlight.optim.adam import Adam, AdamW
-from rushlight.optim.adaptive import Adadelta, Adagrad, Adamax, NAdam, RAdam, RMSprop
-from rushlight.optim.averaged import ASGD, Rprop
-from rushlight.optim.factored import Adafactor, Muon
-from rushlight.optim.lbfgs import LBFGS
-from rushlight.optim.optimizer import Optimizer
-from rushlight.optim.sgd import SGD
-from rushlight.optim.sparse import SparseAdam
+from __future__ import annotations
 
-__all__ = [
-    "ASGD",
-    "LBFGS",
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Muon",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "SparseAdam",
-    "lr_scheduler",
-    "swa_utils",
-]
+from typing import Any
+
+from rushlight.lazy import Names
+
+# The optimisers, by the file that defines them. See Note [Lazy names].
+_OPTIMISERS = {
+    "rushlight.optim.adam": "Adam AdamW",
+    "rushlight.optim.adaptive": "Adadelta Adagrad Adamax NAdam RAdam RMSprop",
+    "rushlight.optim.averaged": "ASGD Rprop",
+    "rushlight.optim.factored": "Adafactor Muon",
+    "rushlight.optim.lbfgs": "LBFGS",
+    "rushlight.optim.optimizer": "Optimizer",
+    "rushlight.optim.sgd": "SGD",
+    "rushlight.optim.sparse": "SparseAdam",
+}
+_NAMES = Names(__name__)
+_NAMES.modules("lr_scheduler swa_utils")
+_NAMES.defined(_OPTIMISERS)
+__all__ = sorted(_NAMES.sources)
+_NAMES.modules(" ".join(file.rpartition(".")[2] for file in _OPTIMISERS))
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
 
 
 def __dir__() -> list[str]:
-    return shown(__name__)
+    return _NAMES.listed()

@@ -10,7 +10,7 @@ requested.
 from __future__ import annotations
 
 from rushlight.lazy import shown
-from rushlight.ops.surface.public import checked_kinds
+from rushlight.ops.surface.public import checked_kinds, located
 from rushlight.sparse import csr, gradients, low_rank
 from rushlight.sparse.coo import SparseTensor, sparse_coo_tensor
 from rushlight.sparse.csr import (
@@ -64,10 +64,11 @@ install()
 csr.install()
 low_rank.install()
 mm, addmm, sum, softmax, log_softmax = (
-    checked_kinds(csr.through(each)) for each in (mm, addmm, sum, softmax, log_softmax)
+    located(__name__, each.__name__, checked_kinds(csr.through(each)))
+    for each in (mm, addmm, sum, softmax, log_softmax)
 )
 sampled_addmm, sparse_compressed_tensor, sparse_coo_tensor, sparse_csr_tensor = (
-    checked_kinds(each)
+    located(__name__, each.__name__, checked_kinds(each))
     for each in (
         sampled_addmm,
         sparse_compressed_tensor,

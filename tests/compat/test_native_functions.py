@@ -38,9 +38,15 @@ def test_losses_by_number(name, args, mean):
     assert loss(*args, 1).item() == pytest.approx(mean, abs=1e-6)
     each = loss(*args, 0)
     assert each.dim() > 0 and loss(*args, reduction=2).item() == pytest.approx(each.sum().item())
-    assert rl.equal(loss(*args), each)  # PyTorch's default here
+    if name == "poisson_nll_loss":
+        with pytest.raises(TypeError, match=r"missing .*'reduction'"):
+            loss(*args)
+    else:
+        assert rl.equal(loss(*args), each)  # PyTorch's default here
     with pytest.raises(RuntimeError, match="none of"):
         loss(*args, 7)
+    with pytest.raises(TypeError, match=f"^{name}\\(\\).*'size_average'"):
+        loss(*args, 0, size_average=True)
 
 
 def test_tables_norms_and_grids():

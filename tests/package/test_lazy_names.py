@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-import pickle
 import subprocess
 import sys
 import threading
@@ -36,6 +35,46 @@ def test_import_loads_few_modules():
     assert len(own) <= 125, sorted(own)
 
 
+def loaded_by(text: str) -> set[str]:
+    """The package's modules that a statement loads besides those of `import rushlight`."""
+    before = "import sys, rushlight; had = set(sys.modules)"
+    found = run(f"{before}\n{text}\nprint(*(set(sys.modules) - had))").split()
+    return {name for name in found if name.startswith("rushlight")}
+
+
+def test_import_of_nn_loads_no_layer():
+    assert loaded_by("import rushlight.nn") == {"rushlight.nn"}
+
+
+def test_import_of_optim_loads_no_optimiser():
+    assert loaded_by("import rushlight.optim") == {"rushlight.optim"}
+
+
+def test_a_layer_loads_its_file_alone():
+    loaded = loaded_by("rushlight.nn.Linear")
+    assert {"rushlight.nn.linear", "rushlight.nn.module"} <= loaded
+    others = ("conv", "functional", "loss", "modules", "rnn", "transformer", "utils")
+    assert not loaded & {f"rushlight.nn.{name}" for name in others}
+    assert not {name for name in loaded if name.startswith(("rushlight.emit", "rushlight.devices"))}
+    assert not loaded & {"rushlight.ops.linalg.decompositions", "rushlight.sparse"}
+
+
+def test_layers_are_like_others():
+    text = """
+import pickle, rushlight
+from rushlight.nn import *
+assert Linear is rushlight.nn.Linear is rushlight.nn.linear.Linear
+assert isinstance(Linear(2, 2), Module) and functional is rushlight.nn.functional
+assert issubclass(rushlight.nn.modules.conv._ConvNd, rushlight.nn.Module)
+assert rushlight.nn.modules.Linear is Linear and rushlight.nn.attention.SDPBackend
+class Net(rushlight.nn.Module):
+    pass
+net = pickle.loads(pickle.dumps(rushlight.nn.Sequential(Linear(2, 2), ReLU())))
+print(type(net[0]) is Linear, set(dir(rushlight.nn)) >= set(rushlight.nn.__all__))
+"""
+    assert run(text).split() == ["True", "True"]
+
+
 def test_index_of_ops_is_current():
     checked = subprocess.run(
         [sys.executable, "-m", "tools.declared", "--check"], cwd=ROOT, check=False
@@ -44,7 +83,9 @@ def test_index_of_ops_is_current():
 
 
 def test_every_name_of_all_is_there():
-    for module in (rushlight, rushlight.nn.functional, rushlight.linalg, rushlight.special):
+    nn = rushlight.nn
+    spaces = (rushlight, nn, nn.functional, nn.utils, rushlight.optim, rushlight.linalg)
+    for module in (*spaces, rushlight.special):
         assert set(module.__all__) <= set(dir(module))
         for name in module.__all__:
             assert vars(module).get(name, getattr(module, name)) is vars(module)[name]
@@ -65,9 +106,32 @@ def test_unknown_names():
         importlib.import_module("rushlight.no_such_name")
 
 
-def test_functions_are_pickled_by_name():
+PICKLED = (
+    *("rushlight", "rushlight.nn.functional", "rushlight.linalg", "rushlight.fft"),
+    *("rushlight.special", "rushlight.sparse", "rushlight.array_api", "rushlight.signal.windows"),
+    *("rushlight.nn", "rushlight.nn.init", "rushlight.nn.utils", "rushlight.optim"),
+)
+_PICKLES = """
+import importlib, pickle, types
+for space in {spaces}:
+    module = importlib.import_module(space)
+    for name in module.__all__:
+        member = getattr(module, name)
+        if isinstance(member, (type, types.FunctionType)):
+            try:
+                assert pickle.loads(pickle.dumps(member)) is member
+            except Exception as error:
+                print(space, name, repr(error))
+"""
+
+
+@pytest.mark.parametrize("spaces", [PICKLED, PICKLED[::-1]], ids=["package_first", "package_last"])
+def test_every_function_and_class_is_pickled_by_name(spaces: tuple[str, ...]):
+    assert run(_PICKLES.format(spaces=spaces)) == ""
+
+
+def test_functions_are_copied_by_name():
     for function in (rushlight.relu, rushlight.nn.functional.gelu, rushlight.fft.rfft):
-        assert pickle.loads(pickle.dumps(function)) is function
         assert copy.deepcopy(function) is function
     text = (
         "import pickle, rushlight; f = pickle.loads(pickle.dumps(rushlight.nn.functional.cumsum)); "

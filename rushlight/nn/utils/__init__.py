@@ -8,59 +8,36 @@ Never: reaches below ops/.
 
 from __future__ import annotations
 
-from rushlight.lazy import shown
-from rushlight.nn.utils import parametrizations, parametrize, prune, rnn, stateless
-from rushlight.nn.utils.clip_grad import (
-    clip_grad_norm_,
-    clip_grad_value_,
-    clip_grads_with_norm_,
-    get_total_norm,
-)
-from rushlight.nn.utils.convert_parameters import parameters_to_vector, vector_to_parameters
-from rushlight.nn.utils.fusing import (
-    convert_conv2d_weight_memory_format,
-    convert_conv3d_weight_memory_format,
-    fuse_conv_bn_eval,
-    fuse_conv_bn_weights,
-    fuse_linear_bn_eval,
-    fuse_linear_bn_weights,
-    skip_init,
-)
-from rushlight.nn.utils.weight_hooks import (
-    remove_spectral_norm,
-    remove_weight_norm,
-    spectral_norm,
-    weight_norm,
-)
+from typing import Any
 
-clip_grad_norm = clip_grad_norm_  # the older name
+from rushlight.lazy import Names
 
-__all__ = [
-    "clip_grad_norm",
-    "clip_grad_norm_",
-    "clip_grad_value_",
-    "clip_grads_with_norm_",
-    "convert_conv2d_weight_memory_format",
-    "convert_conv3d_weight_memory_format",
-    "fuse_conv_bn_eval",
-    "fuse_conv_bn_weights",
-    "fuse_linear_bn_eval",
-    "fuse_linear_bn_weights",
-    "get_total_norm",
-    "parameters_to_vector",
-    "parametrizations",
-    "parametrize",
-    "prune",
-    "remove_spectral_norm",
-    "remove_weight_norm",
-    "rnn",
-    "skip_init",
-    "spectral_norm",
-    "stateless",
-    "vector_to_parameters",
-    "weight_norm",
-]
+_NAMES = Names(__name__)
+_NAMES.modules("parametrizations parametrize prune rnn stateless")
+_NAMES.defined(
+    {
+        "rushlight.nn.utils.clip_grad": (
+            "clip_grad_norm_=clip_grad_norm clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_ "
+            "get_total_norm"
+        ),
+        "rushlight.nn.utils.convert_parameters": "parameters_to_vector vector_to_parameters",
+        "rushlight.nn.utils.fusing": (
+            "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format "
+            "fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights "
+            "skip_init"
+        ),
+        "rushlight.nn.utils.weight_hooks": (
+            "remove_spectral_norm remove_weight_norm spectral_norm weight_norm"
+        ),
+    }
+)
+__all__ = sorted(_NAMES.sources)
+_NAMES.modules("clip_grad convert_parameters fusing weight_hooks")
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
 
 
 def __dir__() -> list[str]:
-    return shown(__name__)
+    return _NAMES.listed()

@@ -209,7 +209,8 @@ class MemoryFormat:
         self.name = name
         self.order = order
 
-    __module__ = "rushlight"  # the module in which a pickle finds its instances
+    # Where a pickle finds the class and its instances.
+    __module__, __qualname__ = "rushlight", "memory_format"
 
     def __reduce__(self) -> str:
         return self.name

@@ -13,7 +13,7 @@ from typing import Any
 
 from rushlight.ops.arguments import checked
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface.documentation import described
+from rushlight.ops.surface.documentation import describe, described
 from rushlight.ops.surface.keywords import of_input
 from rushlight.ops.surface.out import kinds_only, tensors_only, with_out
 
@@ -23,7 +23,7 @@ PACKAGE = "rushlight"
 def located(where: str, name: str, function: Any) -> Any:
     """The function, with its public module and name, for pickling and printing."""
     if isinstance(function, FunctionType) and name[0] != "_" and not _is_found(function):
-        function.__module__, function.__qualname__ = where, name
+        function.__module__, function.__qualname__, function.__name__ = where, name, name
     return function
 
 
@@ -47,7 +47,7 @@ def storing(function: Callable[..., Any]) -> Callable[..., Any]:
 def with_its_out(name: str, found: Any) -> Any:
     """`rushlight.<name>`, defined elsewhere; a function that states what it stores takes `out`."""
     if getattr(found, "stores", "") and not hasattr(found, "takes_out"):
-        return located(PACKAGE, name, with_out(name, found))
+        found = described(with_out(name, found))
     return located(PACKAGE, name, found)
 
 
@@ -55,20 +55,22 @@ def of_package(name: str, function: Any) -> Any:
     """`rushlight.<name>`, of a function that refuses arguments of other kinds."""
     if not hasattr(function, "op"):
         function = kinds_only(name, checked(name, function))
+        if not hasattr(function, "stores"):
+            describe(function)
     return with_its_out(name, function)
 
 
 def of_tensors(name: str, function: Any) -> Any:
     """`rushlight.<name>`, of a function with another implementation for sparse tensors."""
-    return located(PACKAGE, name, tensors_only(name, checked(name, function)))
+    return located(PACKAGE, name, described(tensors_only(name, checked(name, function))))
 
 
 def in_place_of_package(tensor: type, name: str) -> Any:
     """`rushlight.<name>_`, a method of tensors."""
-    function = of_package(name, of_input(tensor, name))
+    function: Any = of_input(tensor, name)
     self, *others = inspect.signature(getattr(tensor, name)).parameters.values()
     function.__signature__ = inspect.Signature([self.replace(name="input"), *others])
-    return function
+    return of_package(name, function)
 
 
 def op_of_package(name: str) -> Any:
@@ -91,8 +93,8 @@ def op_of_namespace(where: str, name: str, op: str) -> Any:
         function = with_out(name, function)
     elif where == f"{PACKAGE}.nn.functional" and not entry.top and not _checks_itself(function):
         function = tensors_only(name, function)
-    elif entry.top and _checks_itself(function):  # the package has the same object
-        return located(PACKAGE, op, described(function))
+    elif entry.top and getattr(sys.modules[PACKAGE], op) is function:
+        return function
     return located(where, name, described(function))
 
 
