@@ -134,6 +134,7 @@ def device_pair(value: Value) -> tuple[int, int]:
 
 def give(
     value: Value,
+    *,
     stream: Any = None,
     max_version: tuple[int, int] | None = None,
     dl_device: tuple[Any, int] | None = None,

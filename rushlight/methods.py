@@ -28,8 +28,10 @@ Method = Callable[..., Any]
 # name.
 ELSEWHERE = {
     "rushlight.array_api.array": "Array.__array_namespace__=__array_namespace__",
+    "rushlight.dlpack": "device_pair=__dlpack_device__ give=__dlpack__",
     "rushlight.mapping": "apply_ map2_ map_",
     "rushlight.ops.surface.brackets": "get_item=__getitem__ set_item=__setitem__",
+    "rushlight.printing": "show=__repr__",
     "rushlight.sharing": "is_shared share_memory_",
     "rushlight.sparse.methods": (
         "_indices _nnz _values coalesce col_indices crow_indices dense_dim indices is_coalesced "

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from rushlight import dlpack, interop, methods, printing
+from rushlight import interop, methods
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import OperandError, RushlightError, RushlightWarning, ShapeError
@@ -388,19 +388,6 @@ class Tensor(Value):
     def tolist(self) -> Any:
         return interop.to_numpy(self.detach(), copy=True).tolist()
 
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: Any = None,
-        dl_device: Any = None,
-        copy: Any = None,
-    ) -> Any:
-        return dlpack.give(self, stream, max_version, dl_device, copy)
-
-    def __dlpack_device__(self) -> tuple[Any, Any]:
-        return dlpack.device_pair(self)
-
     def __float__(self) -> Any:
         # As in PyTorch; a tensor passed as a number is converted by it.
         if self._node is not None:
@@ -460,9 +447,6 @@ class Tensor(Value):
                 "tensor"
             )
         return dtypes_bool(found.any())  # type: ignore[attr-defined]
-
-    def __repr__(self) -> str:
-        return printing.show(self)
 
     def __format__(self, spec: str) -> str:
         """Of one number the number's own format, so that f"{loss}" works.
