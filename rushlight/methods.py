@@ -88,8 +88,8 @@ def install(tensor: type[Value]) -> None:
     for name, make in found.items():
         if name not in vars(tensor):
             setattr(tensor, name, Unmade(tensor, name, make))
-    for name, read in metadata_methods.PROPERTIES.items():
-        setattr(tensor, name, property(read))
+    for name, (read, doc) in metadata_methods.PROPERTIES.items():
+        setattr(tensor, name, property(read, doc=doc))
 
 
 def _op(name: str) -> Callable[[], Any]:

@@ -72,24 +72,30 @@ class Tensor(Value):
 
     @property
     def shape(self) -> Size:
+        """The size of each dimension."""
         return self._spec.size
 
     @property
     def dtype(self) -> DType:
+        """The type of the elements."""
         return self._spec.dtype
 
     @property
     def device(self) -> Any:
+        """The device that holds the elements."""
         return device(self._spec.device.device.name)
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self._spec.shape)
 
     def dim(self) -> int:
+        """The number of dimensions."""
         return len(self._spec.shape)
 
     def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
         return self._spec.size if dim is None else self._spec.shape[dim]
 
     @property
@@ -117,6 +123,7 @@ class Tensor(Value):
 
     @property
     def requires_grad(self) -> bool:
+        """Whether gradients of this tensor are computed."""
         return edge_of(self) is not None
 
     @requires_grad.setter
@@ -141,11 +148,13 @@ class Tensor(Value):
 
     @property
     def is_leaf(self) -> bool:
+        """Whether no recorded op made this tensor."""
         edge = edge_of(self)
         return edge is None or type(edge) is Leaf
 
     @property
     def grad_fn(self) -> Node | None:
+        """The record of the op that made this tensor; None for a leaf."""
         edge = edge_of(self)
         if edge is None or type(edge) is Leaf:
             return None
@@ -168,6 +177,7 @@ class Tensor(Value):
 
     @property
     def grad(self) -> Tensor | None:
+        """The gradient that `backward` summed here, or None."""
         edge = self._node
         if type(edge) is Leaf:
             return edge.grad  # type: ignore[return-value]
@@ -215,10 +225,12 @@ class Tensor(Value):
         backward([self], [gradient], retain_graph, create_graph, None, inputs, workers=workers)
 
     def detach(self) -> Tensor:
+        """The same memory without a record."""
         return call.detached(self)  # type: ignore[return-value]
 
     @property
     def data(self) -> Tensor:
+        """The same memory without a record; assigning replaces the memory."""
         return self.detach()
 
     @data.setter
@@ -309,47 +321,61 @@ class Tensor(Value):
         )
 
     def float(self, memory_format: Any = None) -> Tensor:
+        """The tensor in float32."""
         return self.to(dtypes.float32, memory_format=memory_format)
 
     def double(self, memory_format: Any = None) -> Tensor:
+        """The tensor in float64."""
         return self.to(dtypes.float64, memory_format=memory_format)
 
     def half(self, memory_format: Any = None) -> Tensor:
+        """The tensor in float16."""
         return self.to(dtypes.float16, memory_format=memory_format)
 
     def bfloat16(self, memory_format: Any = None) -> Tensor:
+        """The tensor in bfloat16."""
         return self.to(dtypes.bfloat16, memory_format=memory_format)
 
     def byte(self, memory_format: Any = None) -> Tensor:
+        """The tensor in uint8."""
         return self.to(dtypes.uint8, memory_format=memory_format)
 
     def char(self, memory_format: Any = None) -> Tensor:
+        """The tensor in int8."""
         return self.to(dtypes.int8, memory_format=memory_format)
 
     def short(self, memory_format: Any = None) -> Tensor:
+        """The tensor in int16."""
         return self.to(dtypes.int16, memory_format=memory_format)
 
     def int(self, memory_format: Any = None) -> Tensor:
+        """The tensor in int32."""
         return self.to(dtypes.int32, memory_format=memory_format)
 
     def long(self, memory_format: Any = None) -> Tensor:
+        """The tensor in int64."""
         return self.to(dtypes.int64, memory_format=memory_format)
 
     def bool(self, memory_format: Any = None) -> Tensor:
+        """The tensor in bool: whether each element is nonzero."""
         return self.to(dtypes.bool_, memory_format=memory_format)
 
     def cfloat(self, memory_format: Any = None) -> Tensor:
+        """The tensor in complex64."""
         return self.to(dtypes.complex64, memory_format=memory_format)
 
     def cdouble(self, memory_format: Any = None) -> Tensor:
+        """The tensor in complex128."""
         return self.to(dtypes.complex128, memory_format=memory_format)
 
     def cpu(self, memory_format: Any = None) -> Tensor:
+        """The tensor on the CPU; itself if it is there."""
         return self.to("cpu", memory_format=memory_format)
 
     def cuda(
         self, device: Any = None, non_blocking: Any = False, memory_format: Any = None
     ) -> Tensor:
+        """The tensor on an NVIDIA GPU; itself if it is there."""
         return self.to(
             "cuda"
             if device is None
@@ -386,6 +412,7 @@ class Tensor(Value):
         return interop.to_list(self)[0]
 
     def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers; of a 0-dim tensor the number."""
         return interop.to_numpy(self.detach(), copy=True).tolist()
 
     def __float__(self) -> Any:
@@ -484,15 +511,19 @@ class Tensor(Value):
     # ---- shape shorthands ----
 
     def new_zeros(self, *size: Any, **named: Any) -> Any:
+        """Zeros of a shape, with this tensor's dtype and device unless others are given."""
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **named})
 
     def new_ones(self, *size: Any, **named: Any) -> Any:
+        """Ones of a shape, with this tensor's dtype and device unless others are given."""
         return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **named})
 
     def new_tensor(self, data: Any, **named: Any) -> Tensor:
+        """A tensor of data, with this tensor's dtype and device unless others are given."""
         return tensor(data, **{"dtype": self.dtype, "device": self.device, **named})
 
     def where(self, condition: Tensor, other: Any) -> Any:
+        """The tensor's elements where the condition is true, else those of `other`."""
         return REGISTRY["where"].function(condition, self, other)
 
     # ---- indexing ----
@@ -503,6 +534,7 @@ class Tensor(Value):
     # ---- in place ----
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
+        """Write another tensor's elements here, broadcast and cast; returns this tensor."""
         return inplace.copy_(
             self, interop.move(source, self._spec.device) if isinstance(source, Value) else source
         )  # type: ignore[return-value]

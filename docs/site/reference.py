@@ -174,7 +174,7 @@ def _tensor() -> str:
 
 
 def _package() -> str:
-    """What the package has besides ops, in-place forms, errors and namespaces."""
+    """What the package has besides ops, errors and namespaces."""
     names = [name for name in dir(rushlight) if name not in REGISTRY and name[0] != "_"]
     names.sort(key=lambda name: (name[0].isupper(), name))
     members = {name: getattr(rushlight, name) for name in names}
@@ -183,13 +183,7 @@ def _package() -> str:
     parts += ["## Types of elements", ", ".join(types)]
     for name, each in members.items():
         doc = inspect.getdoc(each)
-        if (
-            callable(each)
-            and doc
-            and name[-1] != "_"
-            and each is not rushlight.Tensor
-            and not _error(each)
-        ):
+        if callable(each) and doc and each is not rushlight.Tensor and not _error(each):
             parts.append(_item(name, each, doc))
     return "\n\n".join(parts) + "\n"
 
@@ -315,9 +309,14 @@ def _stubs(space: str) -> dict[str, list[ast.FunctionDef]]:
         body = next(n for n in body if isinstance(n, ast.ClassDef) and n.name == space).body
     found: dict[str, list[ast.FunctionDef]] = {}
     for node in body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef) and not _sets(node):
             found.setdefault(node.name, []).append(node)
     return found
+
+
+def _sets(node: ast.FunctionDef) -> bool:
+    """Whether this is the setter of a property."""
+    return f"{node.name}.setter" in map(ast.unparse, node.decorator_list)
 
 
 def _stubbed(path: str) -> str:
@@ -326,7 +325,10 @@ def _stubbed(path: str) -> str:
 
 
 def _typed(name: str, node: ast.FunctionDef) -> str:
-    result = "" if node.returns is None else f" -> {_public_type(ast.unparse(node.returns))}"
+    kind = "Any" if node.returns is None else _public_type(ast.unparse(node.returns))
+    if "property" in map(ast.unparse, node.decorator_list):
+        return f"{name}: {kind}"
+    result = f" -> {kind}"
     parts = _apart(_public_type(ast.unparse(node.args)))
     spaced = [re.sub(r"^(\w+: .*?)=", r"\1 = ", part) for part in parts if part != "self"]
     return _laid_out(name, spaced, result)

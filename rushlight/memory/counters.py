@@ -25,6 +25,7 @@ def peak(device: Any = None) -> int:
 
 
 def reset_peak(device: Any = None) -> None:
+    """Set the peak to the bytes in use."""
     pool = resolve_pool(device)
     pool.peak = pool.live
 

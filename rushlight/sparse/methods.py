@@ -34,32 +34,37 @@ def dense_dim(self: Any) -> int:
     return len(self._spec.shape)
 
 
-def _of_sparse_only(name: str) -> Callable[..., Any]:
+def _of_sparse_only(name: str, doc: str = "") -> Callable[..., Any]:
     def method(self: Any) -> Any:
         raise LayoutError(
             f"{name}: a sparse tensor is needed, got {self._spec!r}; call .to_sparse() first"
         )
 
-    method.__name__ = name
+    method.__name__, method.__doc__ = name, doc
     return method
 
 
-def _of_rows_only(name: str) -> Callable[..., Any]:
+def _of_rows_only(name: str, doc: str) -> Callable[..., Any]:
     def method(self: Any) -> Any:
         raise LayoutError(
             f"{name}: a sparse tensor by rows is needed, got {words(self)}; call .to_sparse_csr() "
             "first"
         )
 
+    method.__name__, method.__doc__ = name, doc
     return method
 
 
-coalesce = _of_sparse_only("coalesce")
-is_coalesced = _of_sparse_only("is_coalesced")
-indices = _of_sparse_only("indices")
-values = _of_sparse_only("values")
+coalesce = _of_sparse_only(
+    "coalesce", "A sparse tensor whose coordinates are sorted, each one once; equal ones add up."
+)
+is_coalesced = _of_sparse_only("is_coalesced", "Whether a sparse tensor is coalesced.")
+indices = _of_sparse_only("indices", "The coordinates of a coalesced sparse tensor, by column.")
+values = _of_sparse_only("values", "The stored elements of a sparse tensor.")
 _indices = _of_sparse_only("_indices")
 _values = _of_sparse_only("_values")
 _nnz = _of_sparse_only("_nnz")
-crow_indices = _of_rows_only("crow_indices")
-col_indices = _of_rows_only("col_indices")
+crow_indices = _of_rows_only(
+    "crow_indices", "Where each row of a sparse matrix begins, and where the last one ends."
+)
+col_indices = _of_rows_only("col_indices", "The column of each element of a sparse matrix by rows.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import operator
 import posixpath
 import re
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+import rushlight
 from rushlight.ops.registry import REGISTRY
 
 SOURCE = Path(__file__).parents[2] / "docs" / "site" / "reference.py"
@@ -56,3 +59,33 @@ def test_the_navigation_has_every_page(reference: ModuleType, pages: dict[str, s
         return [page for each in inner for page in walked(each)]
 
     assert sorted(walked(reference.navigation())) == sorted(pages)
+
+
+def test_every_item_has_a_signature_and_a_docstring(pages: dict[str, str]) -> None:
+    lacking = []
+    for text in pages.values():
+        for item in re.split(r"\n(?=##+ )", text):
+            for name in FIRST.findall(item.partition("\n")[0]):
+                shown = re.fullmatch(r".*?\n\n```py\n.+?\n```\n\n.+", item, re.S)
+                if not shown and not _is_error(name):
+                    lacking.append(name)
+    assert not lacking
+
+
+def _is_error(path: str) -> bool:
+    member = operator.attrgetter(path)(rushlight)
+    return isinstance(member, type) and issubclass(member, BaseException)
+
+
+def test_every_public_name_is_listed(pages: dict[str, str]) -> None:
+    listed = {name for text in pages.values() for name in FIRST.findall(text)}
+    ends = {name.rpartition(".")[2] for name in listed}
+    functions = [
+        name
+        for name in rushlight.__all__
+        if inspect.isroutine(getattr(rushlight, name)) and name not in ends
+    ]
+    assert not functions
+    attributes = {name for name in dir(rushlight.Tensor) if name[0] != "_"} - {"kept_grad"}
+    ops = {name for name in attributes if {name, name.removesuffix("_")} & REGISTRY.keys()}
+    assert attributes - ops <= {name.removeprefix("Tensor.") for name in listed}

@@ -158,25 +158,31 @@ METHODS = (
     record_stream,
 )
 
-PROPERTIES: dict[str, Callable[[Any], Any]] = {
-    "T": _T,
-    "mT": _mT,
-    "H": _H,
-    "mH": complex_numbers.adjoint,
-    "nbytes": lambda x: x._spec.nbytes,
-    "itemsize": lambda x: x._spec.dtype.itemsize,
-    "is_cuda": lambda x: _device(x) == "cuda",
-    "is_cpu": lambda x: _device(x) == "cpu",
-    "is_meta": lambda x: False,
-    "is_mps": lambda x: False,
-    "is_xpu": lambda x: False,
-    "is_xla": lambda x: False,
-    "is_mkldnn": lambda x: False,
-    "is_sparse": lambda x: False,
-    "is_sparse_csr": lambda x: False,
-    "is_quantized": lambda x: False,
-    "is_nested": lambda x: False,
-    "layout": lambda x: creation.strided,
-    "output_nr": _output_number,
-    "_version": _version,
+
+def _never(x: Value) -> bool:
+    return False
+
+
+# How each attribute is read, and its docstring.
+PROPERTIES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "T": (_T, "The tensor with its dimensions in reverse order."),
+    "mT": (_mT, "The tensor with its last two dimensions exchanged."),
+    "H": (_H, "The conjugate transpose of a matrix."),
+    "mH": (complex_numbers.adjoint, "The conjugate transpose of a matrix or a stack of them."),
+    "nbytes": (lambda x: x._spec.nbytes, "The number of bytes of all elements."),
+    "itemsize": (lambda x: x._spec.dtype.itemsize, "The number of bytes of one element."),
+    "is_cuda": (lambda x: _device(x) == "cuda", "Whether the elements are on an NVIDIA GPU."),
+    "is_cpu": (lambda x: _device(x) == "cpu", "Whether the elements are on the CPU."),
+    "is_meta": (_never, "False: every tensor has elements."),
+    "is_mps": (_never, "False: there is no such device."),
+    "is_xpu": (_never, "False: there is no such device."),
+    "is_xla": (_never, "False: there is no such device."),
+    "is_mkldnn": (_never, "False: there is no such layout."),
+    "is_sparse": (_never, "Whether the tensor is sparse, by coordinates."),
+    "is_sparse_csr": (_never, "Whether the tensor is a sparse matrix by rows."),
+    "is_quantized": (_never, "False: there are no quantised tensors."),
+    "is_nested": (_never, "False: there are no nested tensors."),
+    "layout": (lambda x: creation.strided, "`strided`, or the layout of a sparse tensor."),
+    "output_nr": (_output_number, "Which result of its op this tensor is, from 0."),
+    "_version": (_version, "The number of writes into the tensor's memory."),
 }
