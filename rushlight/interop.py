@@ -491,3 +491,8 @@ def move(value: Value, pool: Pool) -> Value:
     if not is_contiguous(value._spec.shape, value._spec.strides):
         value = e.clone(value)
     return call.call(_move, (value,), (pool,))
+
+
+def move_plan(value: Value, pool: Pool) -> Plan:
+    """The plan of `move` for a dense value."""
+    return call.plan_for(_move, (value,), (pool,))

@@ -5,3 +5,14 @@ into kernels.
 Takes: values, Python numbers, static parameters. Gives: values, recorded on the tape.
 Never: imports a particular device, accesses memory other than through the allocator.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "aten":  # PyTorch's native names, which are above this room
+        return importlib.import_module("rushlight.compat.aten").aten
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

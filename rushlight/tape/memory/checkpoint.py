@@ -1,27 +1,62 @@
-"""Checkpoints: regions whose saves are dropped at the end and rebuilt in backward."""
+"""Checkpoints: regions whose saves are dropped at the end and rebuilt in backward.
+
+# Note [Selection]
+1. A `Selection` says for each call in a checkpoint what becomes of its results. It is asked after
+   the call, once for each recorded call, also of calls without a gradient.
+2. KEPT results become plain: no region drops them, and replays start from them. PREFERRED results
+   keep their recipe, and the checkpoint keeps them until it is rebuilt: only a budget around it may
+   drop them, or an outer checkpoint.
+3. OFFLOADED results are copied to the host, and their recipe becomes the copy back. Where the host
+   reads the device's memory they are KEPT.
+4. In-place writes are not asked about: kept memory stays kept, other memory has the write in its
+   recipe.
+"""
 
 from __future__ import annotations
 
+import enum
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.proof import Witness
 from rushlight.tape.memory.recipe import Recipe, make_plain
 from rushlight.tape.memory.region import Region
 from rushlight.tape.record import call
-from rushlight.tape.record.op import Plan
-from rushlight.tape.record.state import STATE
+from rushlight.tape.record.op import Plan, describe
+from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Node, Value
+
+
+class Choice(enum.Enum):
+    """What becomes of a call's results. See Note [Selection]."""
+
+    REBUILT = enum.auto()
+    KEPT = enum.auto()
+    PREFERRED = enum.auto()
+    OFFLOADED = enum.auto()
+
+
+class Selection(Protocol):
+    """Chooses what a checkpoint keeps. See Note [Selection]."""
+
+    def choose(self, plan: Plan, inputs: Sequence[Value], result: Any) -> Choice: ...
+
+    def to_host(self, value: Value) -> tuple[Value, Plan]:
+        """A copy in host memory, and the plan that copies it back."""
 
 
 class Checkpoint(Region):
     """A block whose saves are dropped when it ends, and rebuilt when backward first needs one."""
 
-    def __init__(self, checks_bits: bool = False) -> None:
+    def __init__(self, checks_bits: bool = False, debug: bool = False) -> None:
         super().__init__()
+        # With `debug`: the calls, for errors of a replay.
+        self.calls: list[str] | None = [] if debug else None
         if checks_bits and self.witness is None:
             self.witness = Witness()
         self.nodes: list[Node] = []
@@ -30,6 +65,8 @@ class Checkpoint(Region):
         self.entered: set[Storage] = set()
         self.results: list[weakref.ref[Storage]] = []
         self.inner: list[Checkpoint] = []
+        self.selection: Selection | None = None
+        self.preferred: set[Storage] = set()
         self.around = self._checkpoint_around()
 
     def _checkpoint_around(self) -> Checkpoint | None:
@@ -50,6 +87,33 @@ class Checkpoint(Region):
             self.entered.add(storage)
             super().use(storage)
 
+    def choose(self, plan: Plan, inputs: Sequence[Value], result: Any) -> None:
+        if self.selection is not None:
+            choice = self.selection.choose(plan, inputs, result)
+            for value in result if result.__class__ is tuple else (result,):
+                if choice is not Choice.REBUILT and self.made_here(value._memory):
+                    self._settle(value, plan.launch is None, choice)
+        super().choose(plan, inputs, result)
+
+    def _settle(self, value: Value, is_view: bool, choice: Choice) -> None:
+        storage = value._memory
+        if choice is Choice.PREFERRED:
+            self.preferred.add(storage)
+        elif choice is Choice.KEPT or is_view or storage.pool.device.limits.host_memory:
+            replay.keep(storage)
+        else:
+            self._offload(value)
+
+    def _offload(self, value: Value) -> None:
+        """Give a new result's storage the copy from the host as its recipe."""
+        assert self.selection is not None
+        storage, spec = value._memory, value._spec
+        flat = Spec.of(spec.device, spec.dtype, (spec.high // spec.dtype.itemsize,))
+        with Changed(grad=False, region=None, saving=None):  # which makes the storage plain
+            host, back = self.selection.to_host(call.make_value(flat, storage))
+        with replay.LOCK:
+            replay.leave_recipe(back, (host,), (), (storage,), self)
+
     def close(self, results: Iterable[Storage]) -> None:
         """Drop the saves of the interior nodes.
 
@@ -57,8 +121,11 @@ class Checkpoint(Region):
         """
         for node in self.nodes:
             self._drop_saves(node)
+            if self.calls is not None:
+                self.calls.append(f"  {node.name()} of {describe(node.plan.ins)} at {node.place}")
         for region in self.inner:
             region.entered = {s for s in region.entered if not self.made_here(s)}
+            region.preferred = {s for s in region.preferred if not self.made_here(s)}
         if self.around is not None:
             self.around.inner.extend([self, *self.inner])
         self.results = [weakref.ref(s) for s in results if self.made_here(s)]
@@ -72,9 +139,11 @@ class Checkpoint(Region):
         self.nodes.clear()
         self.inner.clear()
         self.entered.clear()
+        self.preferred.clear()
 
     def _finish(self) -> None:
         self.entered.clear()
+        self.preferred.clear()
         with replay.LOCK:  # another thread may be about to drop one
             for reference in self.results if self.outer is None else ():
                 # Results are not dropped after this, so they need not keep their sources.
@@ -83,6 +152,9 @@ class Checkpoint(Region):
                     make_plain(storage)
         self.results.clear()
 
+    def _drops(self, storage: Storage) -> bool:
+        return self.made_here(storage) and storage not in self.preferred
+
     def _drop_saves(self, node: Node) -> None:
         if node.saved is None:
             return
@@ -90,13 +162,13 @@ class Checkpoint(Region):
         outs: list[Any] = list(node.outs)
         before = len(self.entries)
         for i, value in enumerate(saved):
-            if isinstance(value, Value) and self.made_here(value._memory):
+            if isinstance(value, Value) and self._drops(value._memory):
                 saved[i] = None
                 self.entries.append(
                     (weakref.ref(node), True, i, DroppedValue(value, _edge_of_save(node, i)))
                 )
         for i, storage in enumerate(outs):
-            if isinstance(storage, Storage) and self.made_here(storage):
+            if isinstance(storage, Storage) and self._drops(storage):
                 outs[i] = None
                 self.entries.append((weakref.ref(node), False, i, DroppedStorage(storage)))
         if len(self.entries) > before:
@@ -118,7 +190,13 @@ class Checkpoint(Region):
         ]
         # No drops there: all of it is needed, and stays.
         outside = STATE.get().region is None
-        storages = replay.refill([entry.key for _, _, _, entry in needed], hold=outside)
+        try:
+            storages = replay.refill([entry.key for _, _, _, entry in needed], hold=outside)
+        except RushlightError as error:
+            if self.calls is not None:
+                listed = "\n".join(["the recorded calls of the checkpoint:", *self.calls])
+                error.args = (f"{error}\n{listed}",)
+            raise
         for (node, is_input, position, entry), storage in zip(needed, storages, strict=True):
             # The bits are those that were saved, so the version is too.
             storage.version = entry.version

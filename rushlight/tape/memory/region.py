@@ -60,6 +60,12 @@ class Region:
         if self.outer is not None and self.outer.chooses:
             self.outer.choose(plan, inputs, result)
 
+    def unasked(self) -> Region:
+        """A region inside, for calls of which `choose` is not told."""
+        inside = Region()
+        inside.chooses = False
+        return inside
+
     def made_here(self, storage: Storage) -> bool:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 

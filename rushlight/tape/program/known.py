@@ -222,10 +222,12 @@ class Kinds:
             if not state.regional:
                 return self.learn(args, named, values, table, key)
             if sum(v._spec.nbytes for v in values) <= SMALL:
-                if state.saving is None:
+                chooses = state.region is not None and state.region.chooses
+                if state.saving is None and not chooses:
                     return self.learn(args, named, values, table, key)
-                # The user's hooks get only recorded values.
-                with Changed(saving=None, region=None):
+                # The user's hooks and policies get only recorded calls.
+                region = state.region.unasked() if chooses else None
+                with Changed(saving=None, region=region):
                     self.learn(args, named, values, table, key)
                 found = table.get(key)
         if found is None or (state.regional and found.core is None):
