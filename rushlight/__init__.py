@@ -10,6 +10,7 @@ import math as _math
 from typing import Any as _Any
 
 from rushlight import tensor as _tensor_module, version as _version
+from rushlight.core import config as _config
 from rushlight.core.dtypes import (
     DType as dtype,
     bfloat16,
@@ -128,6 +129,7 @@ _NAMES.defined(
         "rushlight.func.vmap": "vmap",
         "rushlight.interop": "from_numpy",
         "rushlight.io": "load save",
+        "rushlight.memory.budget": "get_budget set_budget",
         "rushlight.nn.functional": "celu_ rrelu_ selu_ threshold_",
         "rushlight.ops.create.dtype_limits": "finfo iinfo",
         "rushlight.ops.surface.metadata_functions": "is_tensor",
@@ -203,3 +205,7 @@ def __dir__() -> list[str]:
 def _functions_of_lists() -> dict[str, _Any]:
     found: dict[str, _Any] = _importlib.import_module("rushlight.foreach").FUNCTIONS
     return found
+
+
+if _config.program_budget():
+    _importlib.import_module("rushlight.memory.budget").set_budget_from_environment()

@@ -79,6 +79,7 @@ from rushlight.explaining import Explanation
 from rushlight.func.vmap import vmap as vmap
 from rushlight.io.pickled import load as load
 from rushlight.io.writing import save as save
+from rushlight.memory.budget import get_budget as get_budget, set_budget as set_budget
 from rushlight.naming import device as device, get_default_device as get_default_device
 from rushlight.ops.create.creation import MemoryFormat as _layout
 from rushlight.ops.create.dtype_limits import finfo as finfo, iinfo as iinfo

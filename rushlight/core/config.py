@@ -36,6 +36,11 @@ def default_device() -> str:
     return os.environ.get("RUSHLIGHT_DEVICE", "cpu")
 
 
+def program_budget() -> str:
+    """RUSHLIGHT_BUDGET: the bytes that the program may hold on each device, as "2GiB"."""
+    return os.environ.get("RUSHLIGHT_BUDGET", "")
+
+
 def required_devices() -> tuple[str, ...]:
     """Devices whose tests may not skip: RUSHLIGHT_REQUIRE=webgpu,cuda."""
     return tuple(n for n in os.environ.get("RUSHLIGHT_REQUIRE", "").split(",") if n)

@@ -8,7 +8,7 @@ budgets, counts, errors. Never: a block of its own; `devices/shared/allocator.py
 from __future__ import annotations
 
 from rushlight.lazy import shown
-from rushlight.memory.budget import budget, parse_bytes
+from rushlight.memory.budget import budget, get_budget, parse_bytes, set_budget
 from rushlight.memory.counters import (
     allocated,
     empty_cache,
@@ -27,11 +27,13 @@ __all__ = [
     "allocated",
     "budget",
     "empty_cache",
+    "get_budget",
     "parse_bytes",
     "peak",
     "recomputed",
     "reserved",
     "reset_peak",
+    "set_budget",
     "transfers",
 ]
 

@@ -6,13 +6,15 @@ import re
 from types import TracebackType
 from typing import Any
 
+from rushlight.core.config import program_budget
+from rushlight.core.errors import RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
 from rushlight.ops.create.creation import default_pool, resolve_pool
 from rushlight.tape.memory.policy import Policy
 from rushlight.tape.memory.region import Region
-from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.state import PROGRAM, STATE, Changed, set_program_region
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
@@ -60,24 +62,83 @@ class budget(Region):
                 "budget: this one is entered already; make another for a block inside it"
             )
         super().__init__()  # its source line is where it is entered, not where it was made
-        own = default_pool() if self.device is None else resolve_pool(self.device)
-        self.pool = None if self.device is None else own
+        self.find_pool()
         self.state.__enter__()
         try:
-            for pool in opened():
-                limit = pool.limit
-                if limit is not None and pool.held > limit:
-                    pool.trim(pool.held - limit)
+            trim_to_limits()
         except BaseException:
             self.state.__exit__(None, None, None)
             raise
         return self
+
+    def find_pool(self) -> None:
+        """Open the device that the budget applies to, or the default one."""
+        own = default_pool() if self.device is None else resolve_pool(self.device)
+        self.pool = None if self.device is None else own
 
     @unheard
     def __exit__(
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.state.__exit__(kind, error, trace)
+
+
+def trim_to_limits() -> None:
+    """Free cached blocks beyond the limits of the budgets around the calling thread."""
+    for pool in opened():
+        limit = pool.limit
+        if limit is not None and pool.held > limit:
+            pool.trim(pool.held - limit)
+
+
+def set_budget(limit: int | str | None, device: Any = None, policy: Policy | None = None) -> None:
+    """Keep the whole program, all of its threads, under a limit: `set_budget("2GiB")`.
+
+    It replaces the limit that was set for the same `device` (None is every device) and None takes
+    it away. Budgets in `with` blocks are inside it: the least limit holds. `RUSHLIGHT_BUDGET=2GiB`
+    in the environment, or `RUSHLIGHT_BUDGET=cuda=6GiB,cpu=2GiB`, sets it from the start. Processes
+    of a DataLoader have a budget each.
+    """
+    state = STATE.get()
+    if state.region is not PROGRAM.region:
+        raise RuntimeError(
+            "set_budget: inside a budget or a checkpoint; call it outside of the `with` block"
+        )
+    found = None if limit is None else budget(limit, device, policy)
+    if found is not None:
+        found.find_pool()
+    pool = None if device is None else resolve_pool(device)
+    every = [kept for kept in _program_budgets() if kept.pool is not pool]
+    set_program_region(None)
+    for kept in [*every, *([] if found is None else [found])]:
+        Region.__init__(kept)  # inside the one before
+        set_program_region(kept)
+    trim_to_limits()
+
+
+def get_budget(device: Any = None) -> int | None:
+    """The limit, in bytes, on a device where this is called; None where there is none."""
+    return resolve_pool(device).limit
+
+
+def _program_budgets() -> list[budget]:
+    """The budgets of `set_budget`, outermost first."""
+    found = []
+    region = PROGRAM.region
+    while region is not None:
+        found.append(region)
+        region = region.outer
+    return found[::-1]
+
+
+def set_budget_from_environment() -> None:
+    """Apply RUSHLIGHT_BUDGET."""
+    for word in program_budget().split(","):
+        device, _, limit = word.strip().rpartition("=")
+        try:
+            set_budget(limit, device or None)
+        except (ValueError, RushlightError) as error:
+            raise type(error)(f"RUSHLIGHT_BUDGET={program_budget()}: {error}") from None
 
 
 def _bound(pool: Pool) -> int | None:

@@ -77,9 +77,25 @@ class State:
         return self.turned
 
 
-STATE: ContextVar[State] = ContextVar("rushlight_state", default=State())  # noqa: B039
+# The state of a thread in which nothing was changed: one object, so that `set_program_region`
+# reaches all threads, those that run and those to come.
+PROGRAM = State()
+STATE: ContextVar[State] = ContextVar("rushlight_state", default=PROGRAM)
 # The running backward pass.
 WALK: ContextVar[Any] = ContextVar("rushlight_walk", default=None)
+
+
+def set_program_region(region: Any) -> None:
+    """Make a region the outermost one of every thread; None takes it away.
+
+    A thread inside a `with` block that changed the state gets it when that block ends; the calling
+    thread gets it at once.
+    """
+    state, before = STATE.get(), PROGRAM.region
+    object.__setattr__(PROGRAM, "region", region)
+    PROGRAM.__post_init__()
+    if state is not PROGRAM and state.region is before:
+        STATE.set(replace(state, region=region))
 
 
 def impure() -> None:
@@ -120,7 +136,7 @@ class Changed:
         try:
             STATE.reset(token)
         except ValueError:  # a generator that ends in another context than it began in
-            STATE.set(State() if token.old_value is Token.MISSING else token.old_value)
+            STATE.set(PROGRAM if token.old_value is Token.MISSING else token.old_value)
 
     def __call__(self, function: F) -> F:
         changes = self.changes
