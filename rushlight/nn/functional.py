@@ -96,7 +96,7 @@ def log_softmax(
     )
 
 
-@described
+@checked_kinds
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero each element with probability p and scale the others by 1 / (1 - p).
 

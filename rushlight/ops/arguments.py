@@ -11,13 +11,15 @@ Takes: a function. Gives: the same function over arguments of the declared kinds
 2. An int that no int64 holds, a float, text or None in an int's place is refused here, with the op,
    the argument and what was given. What range an argument has is a question for the op itself.
 3. Numbers that may be fractions stay what they are, also as tensors; text or None in their place is
-   refused. Tensors and types are not looked at before the call: the op finds out. Where it ends in
-   Python's own AttributeError, KeyError or TypeError, or in an op that it calls refusing an
-   operand, the arguments are compared with the annotations, and the first that does not fit is
-   named.
-4. This lies below `memo` (Note [Memo]): a call that is known does not come here. Reading a tensor's
+   refused. Where an annotation says `bool`, the function gets a bool; 0 and 1 stand for them, which
+   `memo` cannot tell apart from False and True, and anything else is refused.
+4. Tensors and types are not looked at before the call: the op finds out. Where it ends in an error
+   of Python's own, or in an op that it calls refusing an operand, the arguments are compared with
+   the annotations, and the first that does not fit is named. Every error names the op that was
+   called.
+5. This lies below `memo` (Note [Memo]): a call that is known does not come here. Reading a tensor's
    element is no noted call, so a call with a tensor in an int's place is never learned.
-5. Annotations are read at the first call, which also gives the function code of its own: a test per
+6. Annotations are read at the first call, which also gives the function code of its own: a test per
    int, and no packing of arguments, cost a tenth of what a loop over annotations would. Ops call
    each other without this: what they pass on is converted already.
 """
@@ -27,13 +29,14 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from rushlight.core.dtypes import PYTHON, DType
-from rushlight.core.errors import DTypeError, KindError, RushlightError
+from rushlight.core.errors import DTypeError, KindError, RushlightError, SparseOperandError
 from rushlight.tape.record.source_line import OURS
 from rushlight.tape.record.value import Value
 
@@ -52,7 +55,7 @@ class ArgumentKindError(KindError, DTypeError):
 class Kind:
     """The values that one parameter accepts."""
 
-    __slots__ = ("checked", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
+    __slots__ = ("checked", "flag", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
 
     def __init__(self, hint: Any) -> None:
         members = typing.get_args(hint) if _is_union(hint) else (hint,)
@@ -65,11 +68,16 @@ class Kind:
         self.numbers = float in flat or complex in flat
         self.tensors = any(m is not None and not _is_int(m) for m in inner)
         self.others = tuple([m for m in flat if isinstance(m, type)])
+        self.flag = bool in flat and set(flat) <= {bool, type(None)}
         # Checked in every call.
-        self.checked = self.whole or self.row or (self.numbers and not any(inner))
+        self.checked = (
+            self.flag or self.whole or self.row or (self.numbers and not any(inner))
+        )
 
     def converted(self, op: str, name: str, given: Any) -> Any:
-        """An argument of ints, as ints."""
+        """An argument of ints or of a bool, as such."""
+        if self.flag:
+            return self.truth(op, name, given)
         if self.row and (given.__class__ is tuple or given.__class__ is list):
             for n in given:
                 if n.__class__ is not int or not LEAST <= n <= MOST:
@@ -99,6 +107,17 @@ class Kind:
             return given if plain else tuple(listed)  # a Size stays one
         raise self.refusal(op, name, given)
 
+    def truth(self, op: str, name: str, given: Any) -> bool | None:
+        """An argument that is true or false."""
+        if isinstance(given, Value):
+            if given._spec.shape == ():
+                return bool(given)
+        elif given is None or isinstance(given, (str, bytes)) or hasattr(given, "__len__"):
+            pass
+        elif given == 0 or given == 1:
+            return bool(given)
+        raise self.refusal(op, name, given)
+
     def element(self, op: str, name: str, given: Any) -> int | None:
         if given is None and self.holes:
             return None
@@ -115,13 +134,15 @@ class Kind:
         """Whether an argument is of the kind; called only after a call failed."""
         if given is None or isinstance(given, self.others):
             return isinstance(given, self.others)
+        if DType in self.others and isinstance(given, type):
+            return given in PYTHON
         if self.numbers and (
             isinstance(given, (int, complex, Value)) or hasattr(given, "__float__")
         ):
             return True
         if self.whole or self.row or self.tensors:
             return not isinstance(given, str) and (
-                hasattr(given, "__index__") or hasattr(given, "__iter__")
+                hasattr(given, "__index__") or (hasattr(given, "__iter__") and may_be_operand(given))
             )
         return not self.others
 
@@ -178,6 +199,40 @@ def described(given: Any) -> str:
     return f"an object of type {type(given).__name__}"
 
 
+def may_be_operand(given: Any) -> bool:
+    """Whether an argument can be a tensor, a number, an option, or a sequence of them."""
+    if isinstance(given, (list, tuple)):
+        return all(may_be_operand(each) for each in given)
+    return type(given) is not object and not isinstance(given, (str, bytes, dict, set))
+
+
+def is_blamed(given: Any, error: Exception) -> bool:
+    """Whether an error is about an argument, as its text says, that is no tensor and no number."""
+    return not may_be_operand(given) and (
+        re.search(rf"\b{type(given).__name__}\b", str(error)) is not None
+        or repr(given) in str(error)
+    )
+
+
+def name_op(op: str, error: Exception) -> None:
+    """Begin an error's text with the op that was called, if it does not name it."""
+    if isinstance(error, _AS_THEY_ARE) or not error.args or not isinstance(error.args[0], str):
+        return
+    said = error.args[0]
+    if not re.search(rf"\b{re.escape(op)}\b", said):
+        error.args = (f"{op}(): {said}", *error.args[1:])
+
+
+def rename_op(name: str, alias: str, error: Exception) -> None:
+    """Put the name by which an op was called in place of its own in an error's text."""
+    if isinstance(error, _AS_THEY_ARE) or not error.args or not isinstance(error.args[0], str):
+        return
+    said = error.args[0]
+    if said.startswith((f"{name}(", f"{name}:")):
+        error.args = (alias + said.removeprefix(name), *error.args[1:])
+    name_op(alias, error)
+
+
 def in_range(op: str, name: str, number: int) -> int:
     if not LEAST <= number <= MOST:
         raise IntRangeError(
@@ -226,12 +281,19 @@ class Signature:
         return tuple([self.kinds[name].converted(self.op, name, a) for a in given])
 
     def blame(self, error: Exception, given: dict[str, Any]) -> None:
-        """Raise for the first argument that is not of its kind."""
-        if isinstance(error, RushlightError) and not isinstance(error, (DTypeError, KindError)):
+        """Raise for the first argument that is not of its kind; else name the op in the error."""
+        if isinstance(error, _AS_THEY_ARE):
             return
-        for name, kind in self.kinds.items():
-            if name in given and not kind.takes(given[name]):
-                raise kind.refusal(self.op, name, given[name]) from error
+        if isinstance(error, (DTypeError, KindError)) or not isinstance(error, RushlightError):
+            for name, kind in self.kinds.items():
+                if name in given and not kind.takes(given[name]):
+                    raise kind.refusal(self.op, name, given[name]) from error
+            for name, value in given.items():
+                if name not in self.kinds and is_blamed(value, error):
+                    raise ArgumentKindError(
+                        f"{self.op}(): argument {name!r} cannot be {described(value)}"
+                    ) from error
+        name_op(self.op, error)
 
     def specialised(self, *_: Any) -> Callable[..., Any]:
         """Give the public function generated code for its parameters."""
@@ -284,14 +346,16 @@ def _compiled(
         taken.append(p.name if p.default is p.empty else f"{p.name}=None")
         passed.append(f"{p.name}={p.name}" if p.kind is p.KEYWORD_ONLY else p.name)
         if kind is not None and kind.checked:
-            test = (_UNFIT_NUMBER if kind.numbers else _UNFIT).format(p.name)
+            wanted = _UNFIT_FLAG if kind.flag else _UNFIT_NUMBER if kind.numbers else _UNFIT
+            test = wanted.format(p.name)
             if type(None) in kind.others:
                 test = f"{p.name} is not None and ({test})"
             looks.append(
                 f"if {test}:\n            {p.name} = _signature.convert({p.name!r}, {p.name})"
             )
     # Not `locals()`, which the frame would keep, and with it the error that keeps the frame.
-    given = ", ".join(f"{p.name!r}: {p.name}" for p in parameters)
+    named = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    given = ", ".join(f"{name!r}: {name}" for name in named)
     text = _TEXT.format(
         ", ".join(taken), "\n        ".join(looks) or "pass", ", ".join(passed), given
     )
@@ -302,6 +366,9 @@ def _compiled(
     return scope["bind"](None, None).__code__
 
 
+# Errors that say nothing about an argument, or that a caller handles.
+_AS_THEY_ARE = (SparseOperandError, MemoryError, Warning)
+_UNFIT_FLAG = "{0}.__class__ is not bool"
 _UNFIT = f"{{0}}.__class__ is not int or not {LEAST} <= {{0}} <= {MOST}"
 _UNFIT_NUMBER = "{0}.__class__ is not float and {0}.__class__ is not int"
 _LOOK_AT_EACH = """for each in {0}:
@@ -314,7 +381,7 @@ def bind(_function, _signature):
         {1}
         try:
             return _function({2})
-        except (AttributeError, KeyError, TypeError) as error:
+        except Exception as error:
             _signature.blame(error, {{{3}}})
             raise
     return called

@@ -6,6 +6,7 @@ A declaration whose parameter means something else says so in its docstring, und
 from __future__ import annotations
 
 MEANINGS = {
+    "_stacklevel": "Has no effect.",
     "A": "A matrix, or a batch of them.",
     "B": "The right-hand side, or the second matrix.",
     "C": "The number of channels.",

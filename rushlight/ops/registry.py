@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
-from rushlight.ops.arguments import checked
+from rushlight.ops.arguments import checked, rename_op
 from rushlight.ops.declared import MODULES
 
 InPlace = Literal[
@@ -161,12 +161,6 @@ def stores(out: Out) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return mark
 
 
-def _renamed(said: Any, name: str, alias: str) -> Any:
-    """The name in an error of an op under another name."""
-    begins = isinstance(said, str) and said.startswith((f"{name}(", f"{name}:"))
-    return alias + said.removeprefix(name) if begins else said
-
-
 def second_name(
     alias: str, function: Callable[..., Any], **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
@@ -175,8 +169,8 @@ def second_name(
     def called(*args: Any, **named: Any) -> Any:
         try:
             return function(*args, **named)
-        except TypeError as error:
-            error.args = tuple([_renamed(said, function.__name__, alias) for said in error.args])
+        except Exception as error:
+            rename_op(function.__name__, alias, error)
             raise
 
     called.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it shows

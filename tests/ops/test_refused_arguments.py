@@ -186,7 +186,8 @@ def test_initial_values_of_no_elements():
 def test_a_flag_of_another_kind_is_not_kept():
     values = rl.ones(3, 4)
     before = rl.memory.allocated()
-    rl.std(values, 1, True, (rl.ones(3), 1))
+    with pytest.raises(TypeError, match=r"std\(\): argument 'keepdim' must be a bool"):
+        rl.std(values, 1, True, (rl.ones(3), 1))
     assert rl.memory.allocated() == before
 
 

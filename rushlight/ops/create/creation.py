@@ -31,7 +31,7 @@ from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.devices.shared.protocol import Kind
 from rushlight.devices.shared.registry import kind_of, names, pool_of
-from rushlight.ops.arguments import IntRangeError
+from rushlight.ops.arguments import ArgumentKindError, IntRangeError, described
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
 from rushlight.ops.registry import composite
@@ -61,7 +61,7 @@ def device_name(device: Any) -> str:
     name = str(getattr(device, "type", device))
     kind, _, number = name.partition(":")
     if number not in ("", "0"):
-        raise DTypeError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
+        raise DeviceError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
     return kind
 
 
@@ -249,6 +249,11 @@ def take(op: str, named: dict[str, Any]) -> None:
     for name in named:
         if name not in _TAKEN:
             raise TypeError(f"{op}() got an unexpected keyword argument {name!r}")
+    pinned = named.get("pin_memory")
+    if pinned.__class__ is not bool and pinned is not None:
+        raise ArgumentKindError(
+            f"{op}(): argument 'pin_memory' must be a bool, got {described(pinned)}"
+        )
     if named.get("layout") not in (None, strided):
         raise RushlightError(f"{op}: only the strided layout is supported, got {named['layout']!r}")
 

@@ -188,7 +188,7 @@ def full_like(
 
 
 @composite("fill", method=False)
-def fill(input: Value, value: Any) -> Value:
+def fill(input: Value, value: complex | Value) -> Value:
     """One value everywhere, with another tensor's shape and dtype.
 
     The gradient goes to a tensor value.

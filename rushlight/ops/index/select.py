@@ -78,6 +78,8 @@ def scatter(
         tensor([[1., 0., 2.],
                 [4., 3., 0.]])
     """
+    if src is not None and value is not None:
+        raise TypeError("scatter(): pass src or value, not both")
     src = value if src is None else src
     if isinstance(src, Number) and hasattr(src, "item"):
         src = src.item()  # a NumPy number
@@ -246,7 +248,7 @@ def added_slices(x: Value, dim: int, index: Value, source: Value) -> Value:
 
 
 @composite("index_fill", inplace="scatter", pure=True)
-def index_fill(input: Value, dim: int, index: Value, value: Any) -> Value:
+def index_fill(input: Value, dim: int, index: Value, value: complex | Value) -> Value:
     """The input with the slices at index filled with a number or a 0-dim tensor.
 
     Example:

@@ -474,6 +474,13 @@ class SVD(NamedTuple):
     V: Any
 
 
+def _check_driver(op: str, driver: str | None) -> None:
+    if driver not in (None, "gesvd", "gesvdj", "gesvda"):
+        raise RushlightError(
+            f"{op}: driver is None, 'gesvd', 'gesvdj' or 'gesvda', got {driver!r:.60}"
+        )
+
+
 @composite("linalg_svd", method=False, top=False, out="exact")
 def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> LinalgSVD:
     """U, S and V^H of A = U S V^H, the singular values S descending.
@@ -483,6 +490,7 @@ def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = Non
         >>> u.shape, s.shape, vh.shape
         (rushlight.Size([3, 2]), rushlight.Size([2]), rushlight.Size([2, 2]))
     """
+    _check_driver("linalg.svd", driver)
     check_matrices("linalg.svd", A)
     batch = A._spec.shape[:-2]
     return LinalgSVD(
@@ -493,6 +501,7 @@ def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = Non
 @composite("linalg_svdvals", method=False, top=False, out="exact", pure=True)
 def svdvals(A: Value, *, driver: str | None = None) -> Value:
     """The singular values, descending."""
+    _check_driver("linalg.svdvals", driver)
     check_matrices("linalg.svdvals", A)
     if is_recorded(A):
         return linalg_svd(A, False).S

@@ -236,6 +236,10 @@ def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
                 f"tensordot: {dims} dimensions of {a._spec!r} and {b._spec!r} cannot be summed over"
             )
         return list(range(ranks[0] - dims, ranks[0])), list(range(dims))
+    if isinstance(dims, str) or len(dims) != 2:
+        raise RushlightError(
+            f"tensordot: dims is an int or two lists of dimensions, got {dims!r:.60}"
+        )
     first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
     if len(first) != len(second):
         raise ShapeError(

@@ -19,6 +19,7 @@ from typing import Any
 
 from rushlight.core.dtypes import FLOAT, INDEX, float32, int64
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
+from rushlight.ops.arguments import ArgumentKindError
 from rushlight.ops.create import creation
 from rushlight.ops.family import read_back
 from rushlight.ops.family.declare import elementwise
@@ -115,6 +116,8 @@ def _lengths(name: str, given: Any, count: int, most: int, like: Value) -> tuple
                 f"ctc_loss: {name} must be integers, got {given._spec!r}; cast with .long()"
             )
         numbers = read_back.read(given)
+    elif isinstance(given, str):
+        raise ArgumentKindError(f"ctc_loss(): argument {name!r} must be ints, got {given!r:.60}")
     else:
         numbers = [int(n) for n in (given if isinstance(given, Sequence) else [given])]
     if len(numbers) != count:

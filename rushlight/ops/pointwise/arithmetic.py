@@ -24,6 +24,8 @@ from rushlight.ops.family.declare import elementwise
 from rushlight.ops.registry import register, second_name
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
+from rushlight.tape.record import call
+from rushlight.tape.record.call import ABSENT
 from rushlight.tape.record.value import Value
 
 
@@ -241,8 +243,18 @@ _POWERS: dict[float, Callable[..., Any]] = {
 
 
 def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
-    def pow(input: Any, exponent: Any, out: Any = None) -> Any:
-        if out is None and (exponent.__class__ is int or exponent.__class__ is float):
+    def pow(
+        input: Any,
+        exponent: Any,
+        _0: Any = ABSENT,
+        _1: Any = ABSENT,
+        _2: Any = ABSENT,
+        _3: Any = ABSENT,
+        out: Any = ABSENT,
+    ) -> Any:
+        if _0 is not out:  # See Note [Call template] 5
+            return call.stored(general, (input, exponent), (_0, _1, _2, _3), out)
+        if exponent.__class__ is int or exponent.__class__ is float:
             short = _POWERS.get(exponent)
             if short is not None and isinstance(input, Value):
                 try:
@@ -251,7 +263,7 @@ def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
                     return general(input, exponent)
                 if kind == "f" or (kind in "iu" and exponent.__class__ is int and exponent > 0):
                     return short(input, exponent)
-        return general(input, exponent) if out is None else general(input, exponent, out=out)
+        return general(input, exponent)
 
     return pow
 

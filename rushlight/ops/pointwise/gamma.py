@@ -68,7 +68,9 @@ def polygamma(n: Any, input: Any) -> Value:
     try:
         n = operator.index(n)
     except TypeError:
-        raise KindError(f"polygamma: the order is an int, got {n!r:.60}") from None
+        raise KindError(
+            f"polygamma(): argument 'n' must be an int and 'input' a tensor, got {n!r:.60}"
+        ) from None
     if not 0 <= n <= _HIGHEST:
         raise RushlightError(
             f"polygamma: the order is from 0 to {_HIGHEST}, got {n}; {_HIGHEST + 1}! exceeds "

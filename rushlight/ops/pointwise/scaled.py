@@ -24,7 +24,7 @@ from rushlight.ops.registry import REGISTRY, composite, second_name
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
-from rushlight.tape.record import call
+from rushlight.tape.record.call import ABSENT
 from rushlight.tape.record.needed import Needed, is_followed
 from rushlight.tape.record.value import Value
 
@@ -76,24 +76,34 @@ def no_gradient(op: str, name: str, value: Value) -> None:
         )
 
 
+def _seldom(function: Any, given: tuple[Any, ...], alpha: Any, out: Any) -> Value:
+    """A sum with `out`, or with more than its two operands given by place.
+
+    See Note [Call template] 5.
+    """
+    name = function.__name__
+    given = tuple([a for a in given if a is not ABSENT])
+    factors = {"alpha": alpha}
+    if len(given) > 2:
+        given, factors = rearranged(name, given, 2, ("alpha",))
+    result = function(*given, **factors)
+    return result if out is None or out is ABSENT else Needed.store_out(name, out, result)
+
+
 @composite("add", inplace="scaled", out="cast", operator="add")
-def add(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) -> Value:
+def add(
+    input: Any,
+    other: Any,
+    _0: Any = ABSENT,
+    _1: Any = ABSENT,
+    _2: Any = ABSENT,
+    _3: Any = ABSENT,
+    alpha: Any = 1,
+    out: Any = ABSENT,
+) -> Value:
     """input + alpha * other."""
-    if _ is not out:
-        if isinstance(_, Value):
-            tensors, factors = rearranged("add", (input, other, _), 2, ("alpha",))
-            return add(*tensors, **factors, out=out)
-        return call.stored(
-            add,
-            (
-                input,
-                other
-                if alpha.__class__ is int and alpha == 1
-                else scaled("add", input, other, alpha),
-            ),
-            _,
-            out,
-        )
+    if _0 is not out:
+        return _seldom(add, (input, other, _0, _1, _2, _3), alpha, out)
     return e.add(
         input,
         other if alpha.__class__ is int and alpha == 1 else scaled("add", input, other, alpha),
@@ -109,27 +119,23 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
 
 
 @composite("sub", inplace="scaled", out="cast", operator="sub")
-def sub(input: Any, other: Any, _: Any = None, alpha: Any = 1, out: Any = None) -> Value:
+def sub(
+    input: Any,
+    other: Any,
+    _0: Any = ABSENT,
+    _1: Any = ABSENT,
+    _2: Any = ABSENT,
+    _3: Any = ABSENT,
+    alpha: Any = 1,
+    out: Any = ABSENT,
+) -> Value:
     """input - alpha * other."""
     try:
         _no_bools(input, other, "sub")
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("sub", (input, other), {"alpha": alpha})
-    if _ is not out:
-        if isinstance(_, Value):
-            tensors, factors = rearranged("sub", (input, other, _), 2, ("alpha",))
-            return sub(*tensors, **factors, out=out)
-        return call.stored(
-            sub,
-            (
-                input,
-                other
-                if alpha.__class__ is int and alpha == 1
-                else scaled("sub", input, other, alpha),
-            ),
-            _,
-            out,
-        )
+    if _0 is not out:
+        return _seldom(sub, (input, other, _0, _1, _2, _3), alpha, out)
     return e.sub(
         input,
         other if alpha.__class__ is int and alpha == 1 else scaled("sub", input, other, alpha),

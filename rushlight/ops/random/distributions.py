@@ -253,6 +253,7 @@ def normal(
         else broadcast_shapes([v._spec.shape for v in tensors], "normal")
     )
     if tensors:
+        creation.resolve_pool(device)
         dtype, device = dtype or tensors[0]._spec.dtype, tensors[0]._spec.device.device.name
     noise = randn(shape, dtype=dtype or get_default(), device=device, generator=generator)
     center, spread = (call.detached(v) if isinstance(v, Value) else float(v) for v in (mean, std))

@@ -14,6 +14,7 @@ from rushlight.ops.pointwise import arithmetic as e, division
 from rushlight.ops.pointwise.scaled import scaled
 from rushlight.ops.registry import Entry
 from rushlight.ops.surface import inplace_views
+from rushlight.ops.surface.signatures import explain
 from rushlight.ops.view import inplace
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE
@@ -23,30 +24,22 @@ Method = Callable[..., Any]
 
 
 def _elementwise(name: str, op: Elementwise) -> Method:
-    keyword = "exponent" if name == "pow" else "other"
-    arity = op.body.__code__.co_argcount
-
     def method(self: Value, *others: Any, **named: Any) -> Any:
-        if named:
-            others = (*others, _only(named, keyword, name))
         try:
-            return inplace.apply_inplace(op, self, *others)
-        except TypeError:
-            if len(others) != arity - 1:
-                taken = "1 operand" if arity == 2 else f"{arity - 1} operands"
-                raise TypeError(
-                    f"{name}_() takes {taken} beside the tensor, got {len(others)}"
-                ) from None
+            operands = _placed(method, self, others, named) if named else others
+            return inplace.apply_inplace(op, self, *operands)
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, *others), named)
             raise
 
     return method
 
 
-def _only(named: dict[str, Any], keyword: str, name: str) -> Any:
-    for other in named:
-        if other != keyword:
-            raise TypeError(f"{name}_() got an unexpected keyword argument {other!r}")
-    return named[keyword]
+def _placed(
+    method: Method, self: Value, others: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The operands beside the tensor, of a call with keywords."""
+    return inspect.signature(method).bind(self, *others, **named).args[1:]
 
 
 def _stored(name: str, function: Callable[..., Any]) -> Method:
@@ -56,7 +49,11 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
         inplace.check_writable(self, f"{name}_")
         # Saved old bits must outlive the write.
         kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
-        result = function(kept, *others, **named)
+        try:
+            result = function(kept, *others, **named)
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, *others), named)
+            raise
         if result._spec.shape != self._spec.shape:
             raise ShapeError(
                 f"{name}_: a result {result._spec!r} does not fit into {self._spec!r} in place"
@@ -86,51 +83,62 @@ def _scattering(name: str, function: Callable[..., Any]) -> Method:
             worth = scatter_onto.is_worth(self, (*others, *named.values()))
         except SparseOperandError:
             worth = False
-        if not worth:
-            return usual(self, *others, **named)
-        inplace.check_writable(self, f"{name}_")
-        made = scatter_onto.write(self, lambda: plain(self, *others, **named))
+        try:
+            if not worth:
+                return usual(self, *others, **named)
+            inplace.check_writable(self, f"{name}_")
+            made = scatter_onto.write(self, lambda: plain(self, *others, **named))
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, *others), named)
+            raise
         return self if made is None else inplace.copy_(self, made)
 
     return method
 
 
-def _scaled(op: Elementwise) -> Method:
+def _scaled(name: str, op: Elementwise) -> Method:
     def method(self: Value, other: Any, *older: Any, alpha: Any = 1) -> Any:
         if older:
-            (_, other), factors = rearranged(f"{op.name}_", (self, other, *older), 2, ("alpha",))
+            (_, other), factors = rearranged(f"{name}_", (self, other, *older), 2, ("alpha",))
             return method(self, other, **factors)
         try:
             added = (
-                other
-                if alpha.__class__ is int and alpha == 1
-                else scaled(op.name, self, other, alpha)
+                other if alpha.__class__ is int and alpha == 1 else scaled(name, self, other, alpha)
             )
             return inplace.apply_inplace(op, self, added)
         except SparseOperandError as error:  # See Note [Sparse operands]
-            return error.obj.instead(f"{op.name}_", (self, other), {"alpha": alpha})
+            return error.obj.instead(f"{name}_", (self, other), {"alpha": alpha})
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, other), {"alpha": alpha})
+            raise
 
     return method
 
 
-def _divided(div: Callable[..., Any]) -> Method:
+def _divided(name: str, div: Callable[..., Any]) -> Method:
     """The in-place form of a division that takes `rounding_mode`."""
-    rounded = _stored("div", div)
+    rounded = _stored(name, div)
 
     def method(self: Value, other: Any, *, rounding_mode: str | None = None) -> Any:
-        if rounding_mode is None:
-            return inplace.apply_inplace(e.div.op, self, other)  # type: ignore[attr-defined]
-        return rounded(self, other, rounding_mode=rounding_mode)
+        try:
+            if rounding_mode is None:
+                return inplace.apply_inplace(e.div.op, self, other)  # type: ignore[attr-defined]
+            return rounded(self, other, rounding_mode=rounding_mode)
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, other), {"rounding_mode": rounding_mode})
+            raise
 
     return method
 
 
 def _dividing(name: str, op: Elementwise) -> Method:
-    pure = _elementwise(name, op)
-
     def method(self: Value, other: Any) -> Any:
-        division.check_divisor(f"{name}_", self, other)
-        return pure(self, other)
+        try:
+            division.check_divisor(f"{name}_", self, other)
+            return inplace.apply_inplace(op, self, other)
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, other), {})
+            raise
 
     return method
 
@@ -145,9 +153,9 @@ def in_place_form(entry: Entry) -> Method:
         case "scatter":
             return _scattering(name, function)
         case "scaled":
-            return _scaled(getattr(e, inspect.unwrap(function).__name__).op)
+            return _scaled(name, getattr(e, inspect.unwrap(function).__name__).op)
         case "quotient":
-            return _divided(function)
+            return _divided(name, function)
         case "divisor":
             return _dividing(name, op)  # type: ignore[arg-type]
     if isinstance(op, Elementwise) and not op.conditions:

@@ -28,6 +28,7 @@ from rushlight.ops.create.creation import (
     strides_in,
 )
 from rushlight.ops.registry import REGISTRY
+from rushlight.ops.surface.signatures import explain
 from rushlight.ops.view import inplace, reshaping, views
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import check_closed
@@ -86,7 +87,11 @@ def in_place_view(name: str) -> Callable[..., Any]:
     view = REGISTRY[name].function
 
     def method(self: Value, *args: Any, **named: Any) -> Value:
-        return see_as(self, view, f"{name}_", *args, **named)
+        try:
+            return see_as(self, view, f"{name}_", *args, **named)
+        except Exception as error:
+            explain(f"{name}_", method, error, (self, *args), named)
+            raise
 
     return method
 

@@ -75,7 +75,7 @@ class Names:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with the declaration's names."""
         renamed: dict[str, Any] = {}
-        if "dtype" in named:
+        if isinstance(named.get("dtype"), type):
             named["dtype"] = PYTHON.get(named["dtype"], named["dtype"])
         for name, value in named.items():
             name = self.second.get(name, name)

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import DTypeError, RushlightError, SparseOperandError
 from rushlight.ops.registry import Out
 from rushlight.ops.surface.keywords import Names
-from rushlight.ops.surface.signatures import refuse_call
+from rushlight.ops.surface.signatures import explain
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.value import Value
 
@@ -39,37 +38,13 @@ def tensors_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **named)
         except SparseOperandError as error:  # See Note [Sparse operands]
             sparse = error.obj
-        except AttributeError as error:
-            refuse_kind(name, error, (*args, *named.values()))
-            raise
-        except TypeError as error:
-            refuse_call(name, function, error, args, named)
+        except Exception as error:
+            explain(name, function, error, args, named)
             raise
         return sparse.instead(name, args, named)
 
     called.takes_names = True  # type: ignore[attr-defined]  # whatever is put around it with functools.wraps says so too
     return called
-
-
-def refuse_kind(name: str, error: AttributeError, given: Iterable[Any]) -> None:
-    """Raise for an argument that is no tensor, if one lacks an attribute of tensors."""
-    lacking = error.obj
-    if isinstance(error, RushlightError) or isinstance(lacking, (Value, ModuleType)):
-        return
-    if error.name == "_spec" or _is_among(lacking, given, 3):
-        raise DTypeError(
-            f"{name}(): a tensor is needed where {type(lacking).__name__} was given; make one with "
-            "rushlight.tensor(...)"
-        ) from None
-
-
-def _is_among(thing: Any, given: Iterable[Any], depth: int) -> bool:
-    kind = type(thing)  # a converted argument is of the same class
-    return any(
-        type(each) is kind
-        or (depth > 0 and isinstance(each, (tuple, list)) and _is_among(thing, each, depth - 1))
-        for each in given
-    )
 
 
 def kinds_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,11 +54,8 @@ def kinds_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **named: Any) -> Any:
         try:
             return function(*args, **named)
-        except AttributeError as error:
-            refuse_kind(name, error, (*args, *named.values()))
-            raise
-        except TypeError as error:
-            refuse_call(name, function, error, args, named)
+        except Exception as error:
+            explain(name, function, error, args, named)
             raise
 
     return called

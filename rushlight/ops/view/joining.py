@@ -330,6 +330,7 @@ def tril_indices(
     layout: Any = None,
 ) -> Value:
     """Rows and columns of the lower triangle, row by row."""
+    creation.take("tril_indices", {"layout": layout})
     return _triangle_places("tril_indices", row, col, offset, True, dtype or int64, device)
 
 
@@ -344,6 +345,7 @@ def triu_indices(
     layout: Any = None,
 ) -> Value:
     """Rows and columns of the upper triangle, row by row."""
+    creation.take("triu_indices", {"layout": layout})
     return _triangle_places("triu_indices", row, col, offset, False, dtype or int64, device)
 
 

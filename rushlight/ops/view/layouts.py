@@ -27,7 +27,8 @@ def _order_of(op: str, x: Value, memory_format: Any) -> Shape | None:
     """The order of dimensions of a format; None where it is contiguous."""
     if memory_format in (None, creation.contiguous_format, creation.preserve_format):
         return None
-    order = ORDERS.get(memory_format)
+    known = isinstance(memory_format, creation.MemoryFormat)
+    order = ORDERS.get(memory_format) if known else None
     if order is None:
         raise RushlightError(f"{op}: memory_format is one of PyTorch's, got {memory_format!r}")
     if len(order) != len(x._spec.shape):
@@ -74,7 +75,11 @@ clone_of.__wrapped__ = e.clone  # type: ignore[attr-defined]
 
 def is_contiguous(self: Value, memory_format: Any = None) -> bool:
     """Whether the tensor is contiguous, or in the given memory format."""
-    if memory_format in ORDERS and len(ORDERS[memory_format]) != len(self._spec.shape):
+    if (
+        isinstance(memory_format, creation.MemoryFormat)
+        and memory_format in ORDERS
+        and len(ORDERS[memory_format]) != len(self._spec.shape)
+    ):
         return False
     order = _order_of("is_contiguous", self, memory_format)
     return self._spec.contiguous if order is None else _lies_in(self, memory_format)

@@ -419,36 +419,35 @@ def make_node(
     return node
 
 
+class Absent:
+    """The default of parameters that users do not see."""
+
+    __slots__ = ()
+
+
+ABSENT = Absent()
+
+
 def make_call(
-    op: Op, fallback: Callable[..., Any], arity: int, second: str = "other", plans: Any = None
+    op: Op, fallback: Callable[..., Any], arity: int, second: str = "other"
 ) -> Callable[..., Any]:
     """The function of an elementwise op with so many operands. See Note [Call template]."""
     numbers = {}
     if arity == 2:
-        numbers = {
-            kind: make_call(op, fallback, 1, plans=table) for kind, table in op.number_plans.items()
-        }
-    bind = _defined(template.calling(arity, second), "bind")
-    return bind(op.plans if plans is None else plans, fallback, numbers)
+        bind = _defined(template.calling_number(), "bind")
+        numbers = {kind: bind(table, fallback, {}) for kind, table in op.number_plans.items()}
+    return _defined(template.calling(arity, second), "bind")(op.plans, fallback, numbers)
 
 
-def launch_again(
-    plan: Plan, storage: Storage, inputs: Sequence[Value], params: tuple[Any, ...]
-) -> None:
-    """After a launch refused its arguments: one has no address, or there is one too many."""
-    if params and len(plan.static) == len(inputs):
-        raise TypeError(f"{plan.op.name}() takes 1 operand (input), got 2") from None
-    launch_plan(plan, (storage,), inputs, params)
-
-
-def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], extra: Any, out: Any) -> Any:
+def stored(
+    fallback: Callable[..., Any], operands: tuple[Any, ...], spare: tuple[Any, ...], out: Any
+) -> Any:
     """A call with `out=`, or with an operand too many. See Note [Out arguments]."""
-    if extra is not None:
-        raise TypeError(
-            f"{fallback.__name__}() takes {len(operands)} operands, got one more: "
-            f"{type(extra).__name__}"
-        )
-    return needed.Needed.store_out(fallback.__name__, out, fallback(*operands))
+    more = [a for a in (*spare, out) if a is not ABSENT]
+    if spare[0] is ABSENT and len(more) == 1:
+        result = fallback(*operands)
+        return result if out is None else needed.Needed.store_out(fallback.__name__, out, result)
+    return fallback(*operands, *more)  # which counts its operands
 
 
 class _NoPlan:

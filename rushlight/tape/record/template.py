@@ -8,9 +8,11 @@
    those of the last call first.
 3. A call that the code does not handle (special state, an operand that is a view, one without a
    known plan) goes to `call.run` or to `fallback`, which finds the plan or raises.
-4. With one operand the function also takes a number, a launch parameter of the plan; with two it
-   passes numbers to such functions. `out` is no keyword-only parameter because that costs more than
-   the test for it.
+4. A function of two operands passes a number to a function of the first operand and the number, a
+   launch parameter of the plan (`calling_number`).
+5. `out` is a keyword of users, but no keyword-only parameter, and there is no `*rest`: each costs
+   more than a bytecode. Parameters before `out` (`SPARE`) take what is given by place beyond the
+   operands. All have the default ABSENT, so one comparison finds such a call and one with `out`.
 """
 
 from __future__ import annotations
@@ -56,6 +58,9 @@ def launch_one(plan, ins, params, birth=0):
     return out
 """
 
+# Parameters for arguments that no call may give. See Note [Call template] 5.
+SPARE = ("_0", "_1", "_2", "_3")
+
 _CALL = """\
 def bind(plans, fallback, numbers):
     last = NO_PLAN
@@ -69,7 +74,7 @@ def bind(plans, fallback, numbers):
         try:
 {launch}
         except TypeError:
-            launch_again(plan, storage, ({operands},), {given})
+            launch_plan(plan, (storage,), ({operands},), {given})
 {handle}
 {node}
     return function
@@ -77,19 +82,28 @@ def bind(plans, fallback, numbers):
 
 _FOUND_ONE = """\
 plan = last
-if out is not None:
-    return stored(fallback, ({x},), number, out)
+if _0 is not out:
+    return stored(fallback, ({x},), ({spare}), out)
 try:
     if plan.first is not {x}._spec:
         plan = last = plans[{x}._spec]
 except (KeyError, AttributeError):
-    return fallback({x}) if number is None else fallback({x}, number)
+    return fallback({x})
+"""
+
+_FOUND_NUMBER = """\
+plan = last
+try:
+    if plan.first is not {x}._spec:
+        plan = last = plans[{x}._spec]
+except (KeyError, AttributeError):
+    return fallback({x}, number)
 """
 
 _FOUND_TWO = """\
 plan = last
-if _ is not out:  # `_` is there so that a third operand is not taken for `out`
-    return stored(fallback, ({x}, {y}), _, out)
+if _0 is not out:
+    return stored(fallback, ({x}, {y}), ({spare}), out)
 kind = {y}.__class__
 if kind is float or kind is int:
     return numbers[kind]({x}, {y})
@@ -108,11 +122,8 @@ except (KeyError, AttributeError, ValueError):
     return fallback(*operands)
 """
 
-_LAUNCH_PARAM = """\
-if number is None:
-    plan.launch(address, {addresses}, *plan.tail)
-else:
-    plan.launch(address, {addresses}, *plan.tail, number)
+_LAUNCH_NUMBER = """\
+plan.launch(address, {addresses}, *plan.tail, number)
 """
 
 _LAUNCH = """\
@@ -148,57 +159,60 @@ def calling(arity: int, second: str = "other") -> CodeType:
     `second` names the second operand.
     """
     names = ["input", second][:arity] + [f"x{i}" for i in range(2, arity)]
-    x, y = (names * 2)[:2]
     operands = ", ".join(names)
-    given = "() if number is None else (number,)" if arity == 1 else "()"
-    if arity == 1:
-        taken, found = f"{x}, number=None, out=None", _FOUND_ONE.format(x=x)
-    elif arity == 2:
-        taken, found = f"{x}, {y}, _=None, out=None", _FOUND_TWO.format(x=x, y=y)
-    else:
+    if arity > 2:
         specs = ", ".join(f"{name}._spec" for name in names)
-        taken, found = "*operands", _FOUND_MORE.format(operands=operands, specs=specs)
+        found = _FOUND_MORE.format(operands=operands, specs=specs)
+        return _call(names, "*operands", found)
+    hidden = ", ".join(f"{name}=ABSENT" for name in (*SPARE, "out"))
+    lookup = _FOUND_ONE if arity == 1 else _FOUND_TWO
+    found = lookup.format(x=names[0], y=names[-1], spare=", ".join(SPARE))
+    return _call(names, f"{operands}, {hidden}", found)
+
+
+@functools.cache
+def calling_number() -> CodeType:
+    """The code of `bind`, whose function takes an operand and a number."""
+    return _call(["input"], "input, number", _FOUND_NUMBER.format(x="input"), number=True)
+
+
+def _call(names: list[str], taken: str, found: str, number: bool = False) -> CodeType:
+    """The code of `bind` for operands of these names, with the parameters and the lookup."""
+    operands = ", ".join(names)
+    given = "(number,)" if number else "()"
     saved = {
-        1: f"({x},) if saves else ()",
-        2: f"() if not saves else ({operands}) if saves == (0, 1) else ({y} if saves[0] else {x},)",
+        1: f"({operands},) if saves else ()",
+        2: f"() if not saves else ({operands}) if saves == (0, 1) "
+        f"else ({names[-1]} if saves[0] else {names[0]},)",
     }
     edges = [f"edge{i} = {name}._node" for i, name in enumerate(names)]
-    if arity == 1:
-        edges.append("needs = 0 if edge0 is None else 1")
-    elif arity == 2:
-        edges.append(
-            "needs = (0 if edge0 is None else 1) if edge1 is None else 2 if edge0 is None else 3"
-        )
-    else:
-        edges += [
-            "needs = 0",
-            *[f"if edge{i} is not None:\n    needs += {1 << i}" for i in range(arity)],
-        ]
-    launch = _LAUNCH_PARAM if arity == 1 else _LAUNCH
+    needs = {
+        1: ["needs = 0 if edge0 is None else 1"],
+        2: ["needs = (0 if edge0 is None else 1) if edge1 is None else 2 if edge0 is None else 3"],
+    }
+    more = [f"if edge{i} is not None:\n    needs += {1 << i}" for i in range(len(names))]
+    edges += needs.get(len(names), ["needs = 0", *more])
+    launch = _LAUNCH_NUMBER if number else _LAUNCH
+    addresses = ", ".join(f"{name}._memory.address" for name in names)
+    node = _NODE.format(
+        edges="\n".join(edges),
+        saved=saved.get(len(names), "tuple([operands[i] for i in saves])"),
+        given=given,
+        names=", ".join(f"edge{i}" for i in range(len(names))),
+    )
     text = _CALL.format(
         taken=taken,
         found=indent(found, " " * 8),
         views=" or ".join(f"{name}._base is not None" for name in names),
         operands=operands,
-        params=f", {given}" if arity == 1 else "",
+        params=", (number,)" if number else "",
         take=indent(_TAKE.format(birth="state.birth"), " " * 8),
-        launch=indent(
-            launch.format(addresses=", ".join(f"{name}._memory.address" for name in names)),
-            " " * 12,
-        ),
+        launch=indent(launch.format(addresses=addresses), " " * 12),
         given=given,
         handle=indent(_HANDLE, " " * 8),
-        node=indent(
-            _NODE.format(
-                edges="\n".join(edges),
-                saved=saved.get(arity, "tuple([operands[i] for i in saves])"),
-                given=given,
-                names=", ".join(f"edge{i}" for i in range(arity)),
-            ),
-            " " * 8,
-        ),
+        node=indent(node, " " * 8),
     )
-    return _compiled(text, f"call of {arity}")
+    return _compiled(text, f"call of {len(names)}")
 
 
 def _compiled(text: str, name: str) -> CodeType:
