@@ -55,7 +55,17 @@ class ArgumentKindError(KindError, DTypeError):
 class Kind:
     """The values that one parameter accepts."""
 
-    __slots__ = ("checked", "flag", "holes", "numbers", "others", "row", "shown", "tensors", "whole")
+    __slots__ = (
+        "checked",
+        "flag",
+        "holes",
+        "numbers",
+        "others",
+        "row",
+        "shown",
+        "tensors",
+        "whole",
+    )
 
     def __init__(self, hint: Any) -> None:
         members = typing.get_args(hint) if _is_union(hint) else (hint,)
@@ -70,9 +80,7 @@ class Kind:
         self.others = tuple([m for m in flat if isinstance(m, type)])
         self.flag = bool in flat and set(flat) <= {bool, type(None)}
         # Checked in every call.
-        self.checked = (
-            self.flag or self.whole or self.row or (self.numbers and not any(inner))
-        )
+        self.checked = self.flag or self.whole or self.row or (self.numbers and not any(inner))
 
     def converted(self, op: str, name: str, given: Any) -> Any:
         """An argument of ints or of a bool, as such."""
@@ -142,7 +150,8 @@ class Kind:
             return True
         if self.whole or self.row or self.tensors:
             return not isinstance(given, str) and (
-                hasattr(given, "__index__") or (hasattr(given, "__iter__") and may_be_operand(given))
+                hasattr(given, "__index__")
+                or (hasattr(given, "__iter__") and may_be_operand(given))
             )
         return not self.others
 

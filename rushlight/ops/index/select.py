@@ -268,7 +268,8 @@ def index_fill(input: Value, dim: int, index: Value, value: complex | Value) -> 
     if not line._spec.numel or not x._spec.numel:
         return e.clone(input)
     dim, at, _ = _slices("index_fill", x, dim, line, None)
-    new = value if isinstance(value, Value) else filled(input, input._spec.dtype, (), value)
+    number: Any = value
+    new = value if isinstance(value, Value) else filled(input, input._spec.dtype, (), number)
     src = views.expand(e.cast(new, input._spec.dtype), at._spec.shape)
     return views.reshape(scattered("set", x, dim, at, src), input._spec.shape)
 

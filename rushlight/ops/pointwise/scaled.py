@@ -82,11 +82,10 @@ def _seldom(function: Any, given: tuple[Any, ...], alpha: Any, out: Any) -> Valu
     See Note [Call template] 5.
     """
     name = function.__name__
-    given = tuple([a for a in given if a is not ABSENT])
-    factors = {"alpha": alpha}
-    if len(given) > 2:
-        given, factors = rearranged(name, given, 2, ("alpha",))
-    result = function(*given, **factors)
+    operands, factors = [a for a in given if a is not ABSENT], {"alpha": alpha}
+    if len(operands) > 2:
+        operands, factors = rearranged(name, tuple(operands), 2, ("alpha",))
+    result = function(*operands, **factors)
     return result if out is None or out is ABSENT else Needed.store_out(name, out, result)
 
 

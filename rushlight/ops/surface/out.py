@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.errors import DTypeError, RushlightError, SparseOperandError
+from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops.registry import Out
 from rushlight.ops.surface.keywords import Names
 from rushlight.ops.surface.signatures import explain

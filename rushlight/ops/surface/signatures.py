@@ -1,4 +1,4 @@
-"""Public signatures: a function's parameters without the internal ones, and calls that miss them."""
+"""Public signatures, without internal parameters, and the errors of calls that do not fit them."""
 
 from __future__ import annotations
 
