@@ -15,7 +15,7 @@ from rushlight.ops.surface.public import (
 _NAMES = _Names(__name__)
 _NAMES.made(_SPECIAL, lambda name: _op(__name__, name, _SPECIAL[name]))
 _NAMES.defined(
-    {"rushlight.ops.nn.softmax": "log_softmax softmax"},
+    {"rushlight.ops.reduce.softmax": "log_softmax softmax"},
     lambda name, found: _located(__name__, name, _checked_kinds(found)),
 )
 __all__ = sorted(_NAMES.sources)

@@ -11,7 +11,6 @@ from typing import Any, NoReturn, Self
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import like
-from rushlight.ops.view import lanes
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import Changed
@@ -110,16 +109,16 @@ class BatchedTensor(Tensor):
     # ---- memory for every example ----
 
     def new_zeros(self, *size: Any, **named: Any) -> Any:
-        return lanes.like(self, super().new_zeros(*size, **named))
+        return batched.batched_like(self, super().new_zeros(*size, **named))
 
     def new_ones(self, *size: Any, **named: Any) -> Any:
-        return lanes.like(self, super().new_ones(*size, **named))
+        return batched.batched_like(self, super().new_ones(*size, **named))
 
     def new_full(self, size: Any, fill_value: Any, **named: Any) -> Any:
-        return lanes.like(self, like.new_full(self, size, fill_value, **named))
+        return batched.batched_like(self, like.new_full(self, size, fill_value, **named))
 
     def new_empty(self, *size: Any, **named: Any) -> Any:
-        return lanes.like(self, like.new_empty(self, *size, **named))
+        return batched.batched_like(self, like.new_empty(self, *size, **named))
 
     # ---- gradients ----
 

@@ -9,9 +9,9 @@ from rushlight.core.dtypes import DType
 from rushlight.lazy import Names
 from rushlight.ops.declared import MODULES
 from rushlight.ops.nn import activations, convolution
-from rushlight.ops.nn.softmax import implied_dim
 from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.random import random
+from rushlight.ops.reduce.softmax import implied_dim
 from rushlight.ops.registry import REGISTRY, stores as _stores
 from rushlight.ops.surface.documentation import described
 from rushlight.ops.surface.public import checked_kinds, op_of_namespace, storing

@@ -11,7 +11,7 @@ from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
-from rushlight.ops.nn import softmax
+from rushlight.ops.nn import norms
 from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
 
@@ -64,7 +64,7 @@ class LayerNorm(Module):
         reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return softmax.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return norms.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
@@ -155,7 +155,7 @@ class _BatchNorm(_NormBase):
         learns = self.training and self.track_running_stats
         # Else the statistics are neither changed nor read.
         known = learns or not self.training
-        made = softmax.batch_norm(
+        made = norms.batch_norm(
             input,
             self.running_mean if known else None,
             self.running_var if known else None,

@@ -26,12 +26,16 @@ MODULES = _by_name(
             "fft_ifft fft_ifft2 fft_ifftn fft_ifftshift fft_ihfft fft_ihfft2 fft_ihfftn fft_irfft "
             "fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftfreq fft_rfftn"
         ),
+        "index.combinations": "combinations tril_indices triu_indices",
+        "index.flip": "flip fliplr flipud roll rot90",
         "index.gather": "gather index_select scatter_add",
+        "index.repeat_interleave": "repeat_interleave",
         "index.select": (
             "allclose argwhere equal index_add index_copy index_fill index_reduce isin "
             "masked_scatter masked_select nonzero nonzero_static put scatter scatter_reduce take "
             "take_along_dim"
         ),
+        "index.strided_views": "as_strided as_strided_scatter unfold",
         "index.subscript": "index_put",
         "index.unravel_index": "unravel_index",
         "linalg.covariance": "corrcoef cov cumulative_trapezoid diff trapezoid trapz",
@@ -91,6 +95,7 @@ MODULES = _by_name(
             "triplet_margin_with_distance_loss"
         ),
         "nn.multi_head": "multi_head_attention_forward",
+        "nn.norms": "batch_norm layer_norm",
         "nn.padding": "constant_pad_nd pad",
         "nn.pixel_shuffle": "channel_shuffle fold im2col pixel_shuffle pixel_unshuffle",
         "nn.pooling": (
@@ -98,7 +103,6 @@ MODULES = _by_name(
             "max_pool3d"
         ),
         "nn.recurrent": "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
-        "nn.softmax": "batch_norm layer_norm log_softmax softmax",
         "nn.unpooling": "max_unpool1d max_unpool2d max_unpool3d",
         "pointwise.arithmetic": (
             "abs absolute bitwise_and bitwise_not bitwise_or bitwise_xor ceil clone cos eq erf exp "
@@ -143,33 +147,37 @@ MODULES = _by_name(
             "logit rad2deg sinc sinh tan xlog1py xlogy"
         ),
         "random.distributions": "multinomial normal",
+        "random.permutation": "randperm",
         "random.random": "bernoulli dropout rand randint randn",
         "random.rejection": "_sample_dirichlet _standard_gamma binomial poisson",
         "reduce.cumulative": "cummax cummin cumprod cumsum logcumsumexp",
         "reduce.gradient": "gradient",
         "reduce.reductions": "all amax amin any argmax argmin logsumexp mean prod sum var",
+        "reduce.softmax": "log_softmax softmax",
         "reduce.statistics": (
-            "aminmax count_nonzero max min nanmean nansum std std_mean sum_to_size var_mean"
+            "aminmax count_nonzero max min nanmean nansum std std_mean sum_to_size trace var_mean"
         ),
+        "sort.histogram": "bincount histc histogram histogramdd",
         "sort.ranking": "kthvalue median mode nanmedian nanquantile quantile",
-        "sort.searchsorted": "bincount bucketize histc histogram histogramdd randperm searchsorted",
+        "sort.searchsorted": "bucketize searchsorted",
         "sort.segment_reduce": "segment_reduce",
         "sort.sort": "argsort msort sort topk",
         "sort.unique": "unique unique_consecutive",
+        "surface.view_copies": (
+            "alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy "
+            "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "
+            "unsqueeze_copy view_copy"
+        ),
         "view.complex_parts": "view_as_complex view_as_real",
         "view.joining": (
-            "alias_copy as_strided_copy as_strided_scatter block_diag cartesian_prod column_stack "
-            "combinations concat concatenate diagonal_copy diagonal_scatter dsplit dstack "
-            "expand_copy hsplit hstack meshgrid narrow_copy permute_copy row_stack select_scatter "
-            "slice_scatter split_with_sizes split_with_sizes_copy squeeze_copy t_copy tensor_split "
-            "transpose_copy tril_indices triu_indices unbind_copy unfold_copy unsafe_chunk "
-            "unsafe_split unsqueeze_copy view_copy vsplit vstack"
+            "block_diag cartesian_prod column_stack concat concatenate diagonal_scatter dsplit "
+            "dstack hsplit hstack meshgrid row_stack select_scatter slice_scatter split_with_sizes "
+            "tensor_split unsafe_chunk unsafe_split vsplit vstack"
         ),
         "view.reshaping": (
-            "as_strided atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to diag "
-            "diag_embed diagflat diagonal expand_as flip fliplr flipud moveaxis movedim ravel "
-            "repeat repeat_interleave reshape_as roll rot90 swapaxes swapdims t tile trace "
-            "unflatten unfold view_as"
+            "atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to diag diag_embed "
+            "diagflat diagonal expand_as moveaxis movedim ravel repeat reshape_as swapaxes "
+            "swapdims t tile unflatten view_as"
         ),
         "view.views": (
             "cat chunk contiguous expand flatten narrow permute reshape select split squeeze stack "
@@ -189,12 +197,16 @@ TOP = _by_name(
             "randn_like scalar_tensor vander"
         ),
         "fft.stft": "istft stft",
+        "index.combinations": "combinations tril_indices triu_indices",
+        "index.flip": "flip fliplr flipud roll rot90",
         "index.gather": "gather index_select scatter_add",
+        "index.repeat_interleave": "repeat_interleave",
         "index.select": (
             "allclose argwhere equal index_add index_copy index_fill index_reduce isin "
             "masked_scatter masked_select nonzero nonzero_static put scatter scatter_reduce take "
             "take_along_dim"
         ),
+        "index.strided_views": "as_strided as_strided_scatter",
         "index.subscript": "index_put",
         "index.unravel_index": "unravel_index",
         "linalg.covariance": "corrcoef cov cumulative_trapezoid diff trapezoid trapz",
@@ -224,11 +236,11 @@ TOP = _by_name(
         "nn.group_norm": (
             "group_norm native_batch_norm native_group_norm native_layer_norm rms_norm"
         ),
+        "nn.norms": "batch_norm layer_norm",
         "nn.padding": "constant_pad_nd",
         "nn.pixel_shuffle": "channel_shuffle pixel_shuffle pixel_unshuffle",
         "nn.pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",
         "nn.recurrent": "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
-        "nn.softmax": "batch_norm layer_norm log_softmax softmax",
         "pointwise.arithmetic": (
             "abs absolute bitwise_and bitwise_not bitwise_or bitwise_xor ceil clone cos eq erf exp "
             "fix floor ge greater greater_equal gt isfinite isinf isnan le less less_equal log "
@@ -258,30 +270,36 @@ TOP = _by_name(
             "logit rad2deg sinc sinh tan xlogy"
         ),
         "random.distributions": "multinomial normal",
+        "random.permutation": "randperm",
         "random.random": "bernoulli dropout rand randint randn",
         "random.rejection": "_sample_dirichlet _standard_gamma binomial poisson",
         "reduce.cumulative": "cummax cummin cumprod cumsum logcumsumexp",
         "reduce.gradient": "gradient",
         "reduce.reductions": "all amax amin any argmax argmin logsumexp mean prod sum var",
-        "reduce.statistics": "aminmax count_nonzero max min nanmean nansum std std_mean var_mean",
+        "reduce.softmax": "log_softmax softmax",
+        "reduce.statistics": (
+            "aminmax count_nonzero max min nanmean nansum std std_mean trace var_mean"
+        ),
+        "sort.histogram": "bincount histc histogram histogramdd",
         "sort.ranking": "kthvalue median mode nanmedian nanquantile quantile",
-        "sort.searchsorted": "bincount bucketize histc histogram histogramdd randperm searchsorted",
+        "sort.searchsorted": "bucketize searchsorted",
         "sort.segment_reduce": "segment_reduce",
         "sort.sort": "argsort msort sort topk",
         "sort.unique": "unique unique_consecutive",
+        "surface.view_copies": (
+            "alias_copy as_strided_copy diagonal_copy expand_copy narrow_copy permute_copy "
+            "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "
+            "unsqueeze_copy view_copy"
+        ),
         "view.complex_parts": "view_as_complex view_as_real",
         "view.joining": (
-            "alias_copy as_strided_copy as_strided_scatter block_diag cartesian_prod column_stack "
-            "combinations concat concatenate diagonal_copy diagonal_scatter dsplit dstack "
-            "expand_copy hsplit hstack meshgrid narrow_copy permute_copy row_stack select_scatter "
-            "slice_scatter split_with_sizes split_with_sizes_copy squeeze_copy t_copy tensor_split "
-            "transpose_copy tril_indices triu_indices unbind_copy unfold_copy unsafe_chunk "
-            "unsafe_split unsqueeze_copy view_copy vsplit vstack"
+            "block_diag cartesian_prod column_stack concat concatenate diagonal_scatter dsplit "
+            "dstack hsplit hstack meshgrid row_stack select_scatter slice_scatter split_with_sizes "
+            "tensor_split unsafe_chunk unsafe_split vsplit vstack"
         ),
         "view.reshaping": (
-            "as_strided atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to diag "
-            "diag_embed diagflat diagonal flip fliplr flipud moveaxis movedim ravel "
-            "repeat_interleave roll rot90 swapaxes swapdims t tile trace unflatten"
+            "atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to diag diag_embed "
+            "diagflat diagonal moveaxis movedim ravel swapaxes swapdims t tile unflatten"
         ),
         "view.views": (
             "cat chunk expand flatten narrow permute reshape select split squeeze stack transpose "
@@ -294,11 +312,15 @@ TOP = _by_name(
 METHODS = _by_name(
     {
         "fft.stft": "istft stft",
+        "index.combinations": "combinations",
+        "index.flip": "flip fliplr flipud roll rot90",
         "index.gather": "gather index_select scatter_add",
+        "index.repeat_interleave": "repeat_interleave",
         "index.select": (
             "allclose argwhere equal index_add index_copy index_fill index_reduce masked_scatter "
             "masked_select nonzero nonzero_static put scatter scatter_reduce take take_along_dim"
         ),
+        "index.strided_views": "as_strided as_strided_scatter unfold",
         "index.subscript": "index_put",
         "linalg.covariance": "corrcoef cov diff",
         "linalg.decompositions": (
@@ -312,7 +334,6 @@ METHODS = _by_name(
         ),
         "linalg.solve": "det inverse logdet lu lu_solve slogdet triangular_solve",
         "nn.activations": "hardshrink prelu",
-        "nn.softmax": "log_softmax softmax",
         "pointwise.arithmetic": (
             "abs absolute bitwise_and bitwise_not bitwise_or bitwise_xor ceil clone cos eq erf exp "
             "fix floor ge greater greater_equal gt isfinite isinf isnan le less less_equal log "
@@ -343,21 +364,21 @@ METHODS = _by_name(
         "random.random": "bernoulli",
         "reduce.cumulative": "cummax cummin cumprod cumsum logcumsumexp",
         "reduce.reductions": "all amax amin any argmax argmin logsumexp mean prod sum var",
-        "reduce.statistics": "aminmax count_nonzero max min nanmean nansum std sum_to_size",
+        "reduce.softmax": "log_softmax softmax",
+        "reduce.statistics": "aminmax count_nonzero max min nanmean nansum std sum_to_size trace",
+        "sort.histogram": "bincount histc histogram",
         "sort.ranking": "kthvalue median mode nanmedian nanquantile quantile",
-        "sort.searchsorted": "bincount histc histogram",
         "sort.sort": "argsort msort sort topk",
         "sort.unique": "unique unique_consecutive",
+        "surface.view_copies": "narrow_copy",
         "view.complex_parts": "view_as_complex view_as_real",
         "view.joining": (
-            "as_strided_scatter combinations diagonal_scatter dsplit hsplit narrow_copy "
-            "select_scatter slice_scatter split_with_sizes tensor_split unsafe_chunk unsafe_split "
-            "vsplit"
+            "diagonal_scatter dsplit hsplit select_scatter slice_scatter split_with_sizes "
+            "tensor_split unsafe_chunk unsafe_split vsplit"
         ),
         "view.reshaping": (
-            "as_strided broadcast_to diag diag_embed diagflat diagonal expand_as flip fliplr "
-            "flipud moveaxis movedim ravel repeat repeat_interleave reshape_as roll rot90 swapaxes "
-            "swapdims t tile trace unflatten unfold view_as"
+            "broadcast_to diag diag_embed diagflat diagonal expand_as moveaxis movedim ravel "
+            "repeat reshape_as swapaxes swapdims t tile unflatten view_as"
         ),
         "view.views": (
             "chunk contiguous expand flatten narrow permute reshape select split squeeze transpose "
@@ -374,6 +395,7 @@ IN_PLACE = _by_name(
             "index_add_ index_copy_ index_fill_ index_reduce_ masked_scatter_ put_ scatter_ "
             "scatter_reduce_"
         ),
+        "index.strided_views": "as_strided_",
         "index.subscript": "index_put_",
         "linalg.distances": "renorm_",
         "linalg.products": "addbmm_ addmm_ addmv_ addr_ baddbmm_",
@@ -403,7 +425,7 @@ IN_PLACE = _by_name(
             "logit_ rad2deg_ sinc_ sinh_ tan_ xlogy_"
         ),
         "reduce.cumulative": "cumprod_ cumsum_",
-        "view.reshaping": "as_strided_ swapaxes_ swapdims_ t_",
+        "view.reshaping": "swapaxes_ swapdims_ t_",
         "view.views": "squeeze_ transpose_ unsqueeze_",
     }
 )
@@ -411,6 +433,7 @@ IN_PLACE = _by_name(
 # In-place forms that are names of the package.
 TOP_IN_PLACE = _by_name(
     {
+        "index.strided_views": "as_strided_",
         "index.subscript": "index_put_",
         "linalg.products": "addmv_",
         "pointwise.arithmetic": (
@@ -426,7 +449,6 @@ TOP_IN_PLACE = _by_name(
             "atanh_ cosh_ deg2rad_ erfc_ exp2_ expm1_ log10_ log1p_ logit_ rad2deg_ sinc_ sinh_ "
             "tan_ xlogy_"
         ),
-        "view.reshaping": "as_strided_",
     }
 )
 

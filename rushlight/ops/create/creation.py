@@ -35,7 +35,6 @@ from rushlight.ops.arguments import ArgumentKindError, IntRangeError, described
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
 from rushlight.ops.registry import composite
-from rushlight.ops.view.lanes import like as batch_like
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index, param
 from rushlight.tape.record import call
@@ -43,6 +42,7 @@ from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.state import STATE, is_inference
 from rushlight.tape.record.value import Leaf, Value
+from rushlight.tape.vmap.batched import batched_like
 
 chosen_device: list[str] = []  # set by `set_default_device`
 
@@ -408,7 +408,7 @@ def like(
         made = call.rooted(
             call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made._memory)
         )
-    return requiring(batch_like(x, made) if x._spec.hidden else made, requires_grad)
+    return requiring(batched_like(x, made) if x._spec.hidden else made, requires_grad)
 
 
 @composite("zeros_like", method=False, pure=True)

@@ -29,6 +29,7 @@ from rushlight.scalar.ir import Expr, index
 from rushlight.tape.record import call
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import batched_like
 
 # ---- evenly spaced numbers ----
 
@@ -218,7 +219,7 @@ def empty_like(
     take("empty_like", named)
     spec, place = input._spec, _device_of(device, input)
     made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
-    return requiring(creation.batch_like(input, made) if spec.hidden else made, requires_grad)
+    return requiring(batched_like(input, made) if spec.hidden else made, requires_grad)
 
 
 @composite("rand_like", method=False)

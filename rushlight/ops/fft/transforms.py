@@ -30,11 +30,11 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Shape, Spec, wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.family.library import LibraryOp, call_library
+from rushlight.ops.index.flip import roll
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.complex_numbers import conjugate
 from rushlight.ops.registry import Out, composite
 from rushlight.ops.view import complex_parts, views
-from rushlight.ops.view.reshaping import roll
 from rushlight.ops.view.windows import bordered
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const, index

@@ -1,1 +1,1 @@
-"""Reading and writing at computed positions: gather, scatter, masks, brackets."""
+"""Reading and writing at computed positions: gather, scatter, masks, brackets, flips, strides."""

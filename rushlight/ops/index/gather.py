@@ -439,3 +439,10 @@ def merged_index(indices: Sequence[Value], sizes: Sequence[int]) -> Value:
 def from_end(index: Value, size: int) -> Value:
     """An index with negative entries counted from the end."""
     return _from_end(index, size)
+
+
+def take_slices(x: Value, dim: int, index: Value) -> Value:
+    """The slices of a dimension at a 1-d index: one kernel where x merges around `dim`."""
+    shape = x._spec.shape
+    line = views.reshape(index, (1,) * dim + (index._spec.numel,) + (1,) * (len(shape) - dim - 1))
+    return gather(x, dim, views.expand(line, (*shape[:dim], index._spec.numel, *shape[dim + 1 :])))

@@ -14,11 +14,11 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops.create.creation import arange
 from rushlight.ops.family.declare import elementwise
-from rushlight.ops.nn.softmax import implied_dim, softmax
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.numbers import clamp_min
 from rushlight.ops.random.random import drawing, rand
 from rushlight.ops.reduce import reductions
+from rushlight.ops.reduce.softmax import implied_dim, softmax
 from rushlight.ops.registry import composite
 from rushlight.ops.view import inplace as writing, views
 from rushlight.scalar import build as s, elementary

@@ -23,11 +23,11 @@ from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.linalg.matmul import autocast, matmul
 from rushlight.ops.nn.attention_gradient import Backward
 from rushlight.ops.nn.attention_tiles import Forward, Shapes, widened
-from rushlight.ops.nn.softmax import softmax
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.scaled import tril, where
 from rushlight.ops.random.random import default_generator, drop_again, dropout
 from rushlight.ops.reduce import reductions
+from rushlight.ops.reduce.softmax import softmax
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
 from rushlight.tape.record import call

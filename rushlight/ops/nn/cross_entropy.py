@@ -16,10 +16,10 @@ from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.rowwise import CHUNK, COMPUTE, DeclaredRow, Rows, call_rows
 from rushlight.ops.index.gather import checked, gather
 from rushlight.ops.linalg.matmul import matmul
-from rushlight.ops.nn.softmax import log_softmax
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.scaled import chosen, reduced
 from rushlight.ops.reduce import reductions
+from rushlight.ops.reduce.softmax import log_softmax
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
 from rushlight.scalar import build as s

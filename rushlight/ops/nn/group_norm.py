@@ -20,8 +20,8 @@ from rushlight.core.shapes import Spec, numel
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.declare import rowwise
 from rushlight.ops.family.rowwise import Rows
+from rushlight.ops.nn.norms import batch_norm, batch_normalised, layer_norm, normalised_rows
 from rushlight.ops.nn.pooling import avg_pool1d
-from rushlight.ops.nn.softmax import batch_norm, batch_normalised, layer_norm, normalised_rows
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite

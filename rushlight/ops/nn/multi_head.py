@@ -13,10 +13,10 @@ from rushlight.core.shapes import Spec
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.linalg.matmul import linear, matmul
 from rushlight.ops.nn.attention import scaled_dot_product_attention
-from rushlight.ops.nn.softmax import softmax
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random.random import dropout
 from rushlight.ops.reduce import reductions
+from rushlight.ops.reduce.softmax import softmax
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
 from rushlight.tape.record.value import Value

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import INTEGER
 from rushlight.core.errors import ShapeError
+from rushlight.ops.index.flip import Run, Runs, arranged
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
-from rushlight.ops.view.flip import Run, Runs, arranged
 from rushlight.ops.view.windows import Sides, bordered
 from rushlight.tape.record.value import Value
 

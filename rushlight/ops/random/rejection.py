@@ -25,9 +25,9 @@ from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, MapOp, map_plan
 from rushlight.ops.family.no_derivative import with_zero_derivative, without_derivative
-from rushlight.ops.nn.softmax import softmax
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random.random import Generator, default_generator, drawing, holds
+from rushlight.ops.reduce.softmax import softmax
 from rushlight.ops.registry import composite
 from rushlight.scalar import build as s, gamma
 from rushlight.scalar.elementary_exponential import log1p

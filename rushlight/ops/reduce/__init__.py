@@ -1,1 +1,1 @@
-"""Reductions along dimensions, running reductions, statistics."""
+"""Reductions along dimensions, running reductions, statistics, softmax."""

@@ -1,4 +1,4 @@
-"""Extremes with their positions, deviations, sums that skip NaN, norms."""
+"""Extremes with their positions, deviations, sums that skip NaN, norms, traces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numbers
 from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import FLOAT, DType, bool_, float32, int32, int64
-from rushlight.core.errors import DTypeError, KindError, RushlightError
+from rushlight.core.errors import DTypeError, KindError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.family.declare import elementwise, rowwise
@@ -16,7 +16,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.reductions import Dims, wrap_dims
 from rushlight.ops.registry import composite, stores
-from rushlight.ops.view import views
+from rushlight.ops.view import reshaping, views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
@@ -306,3 +306,11 @@ def _empty_extreme(x: Value, dim: Dims, keepdim: bool, ord: float = math.inf) ->
             "norm"
         )
     return reductions.amax(e.abs(x), dim, keepdim)
+
+
+@composite("trace", pure=True)
+def trace(input: Value) -> Value:
+    """The sum of a matrix's diagonal."""
+    if len(input._spec.shape) != 2:
+        raise ShapeError(f"trace: takes a matrix, got {input._spec!r}")
+    return reductions.sum(reshaping.diagonal(input))

@@ -1,1 +1,1 @@
-"""Sorting, ranks, binary search, unique values."""
+"""Sorting, ranks, binary search, histograms, unique values."""

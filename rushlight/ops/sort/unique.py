@@ -22,7 +22,7 @@ from rushlight.ops.reduce.cumulative import cumsum
 from rushlight.ops.registry import composite
 from rushlight.ops.sort.sort import ordered
 from rushlight.ops.view import views
-from rushlight.ops.view.reshaping import pick, ravel
+from rushlight.ops.view.reshaping import ravel
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 
@@ -117,7 +117,7 @@ def _unique_along(x: Value, dim: int, return_inverse: bool, return_counts: bool)
     ranks = _rank_rows(table)
     values, places = ordered(ranks, 0)
     starts = nonzero.chosen(_changes(values))
-    found = pick(x, dim, gather.gather(places, 0, starts))
+    found = gather.take_slices(x, dim, gather.gather(places, 0, starts))
     counts = _lengths(starts, x._spec.shape[dim]) if return_counts else None
     return _answer(found, ranks if return_inverse else None, counts)
 
@@ -211,5 +211,7 @@ def _unique_consecutive(
     )
     counts = _lengths(starts, lines._spec.shape[0]) if return_counts else None
     return _answer(
-        gather.gather(lines, 0, starts) if dim is None else pick(x, dim, starts), inverse, counts
+        gather.gather(lines, 0, starts) if dim is None else gather.take_slices(x, dim, starts),
+        inverse,
+        counts,
     )

@@ -1,1 +1,1 @@
-"""Public forms of ops: in-place methods, `out=`, operators, PyTorch's other names."""
+"""Public forms of ops: in-place methods, `out=`, operators, copies of views, other names."""

@@ -27,9 +27,10 @@ from rushlight.ops.create.creation import (
     shape_of,
     strides_in,
 )
+from rushlight.ops.index.strided_views import strided_view
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface.signatures import explain
-from rushlight.ops.view import inplace, reshaping, views
+from rushlight.ops.view import inplace, views
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import check_closed
 from rushlight.tape.record import call
@@ -295,7 +296,7 @@ def detach_(self: Value) -> Value:
 def _strided(x: Value, count: int, row: int) -> Value:
     """`count` elements down the diagonal from the start of a row."""
     strides = x._spec.strides
-    return reshaping.strided_view(x, (count,), (sum(strides),), row * strides[0])
+    return strided_view(x, (count,), (sum(strides),), row * strides[0])
 
 
 def fill_diagonal_(self: Value, fill_value: float, wrap: bool = False) -> Value:

@@ -37,6 +37,6 @@ provide_later(
     replace_data="rushlight.ops.surface.inplace_views:replace_data",
     spread="rushlight.ops.view.lanes:spread",
     store_out="rushlight.ops.surface.store:store",
-    view_of="rushlight.ops.view.view_of_base:view_of",
+    view_of="rushlight.ops.index.view_of_base:view_of",
 )
 REGISTRY.finish = memoised.finished

@@ -1,1 +1,1 @@
-"""Views of memory, and copies that rearrange dimensions."""
+"""Views of memory, copies that join and repeat, writes in place."""

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from rushlight.core.errors import InplaceError
 from rushlight.core.shapes import Shape, numel
 from rushlight.ops.view import views
-from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.value import Value
-from rushlight.tape.vmap.batched import BatchPlan, BatchSpec, Levels, levels_of, physical_of, wrap
+from rushlight.tape.vmap.batched import BatchPlan, BatchSpec, Levels, levels_of, physical_of
 
 
 def lined(plan: BatchPlan | Lanes, value: Value, rank: int | None = None) -> Value:
@@ -93,9 +92,3 @@ def written(op: str, target: Value, others: Sequence[Any]) -> tuple[Value, list[
         lined(lanes, v, rank) if isinstance(v, Value) and v._spec.hidden else v for v in others
     ]
     return physical_of(target), ready
-
-
-def like(x: Value, made: Value) -> Value:
-    """A value with separate memory for each example of x; `made` itself where x is not batched."""
-    levels = levels_of(x)
-    return wrap(Needed.clone(spread(made, levels)), levels) if levels else made

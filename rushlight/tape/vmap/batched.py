@@ -189,6 +189,12 @@ def lift(value: Value) -> Value:
     return wrap(Needed.spread(value, levels), levels)
 
 
+def batched_like(x: Value, made: Value) -> Value:
+    """A value with separate memory for each example of x; `made` itself where x is not batched."""
+    levels = levels_of(x)
+    return wrap(Needed.clone(Needed.spread(made, levels)), levels) if levels else made
+
+
 def peel(value: Value, levels: Levels) -> Value:
     """The value with these levels' dimensions as the first of its own.
 

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from rushlight.ops.random.permutation import randperm
 from rushlight.ops.random.random import Generator
-from rushlight.ops.sort.searchsorted import randperm
 from rushlight.tensor import Tensor
 
 T = TypeVar("T", covariant=True)

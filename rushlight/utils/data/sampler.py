@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from rushlight.core.dtypes import float64
 from rushlight.ops.random.distributions import multinomial
+from rushlight.ops.random.permutation import randperm
 from rushlight.ops.random.random import Generator, randint
-from rushlight.ops.sort.searchsorted import randperm
 from rushlight.tensor import as_tensor
 
 T = TypeVar("T", covariant=True)

@@ -1,15 +1,14 @@
-"""Softmax, norms and the losses that are made of them."""
+"""Layer norm and batch norm: rows less their mean, over their deviation."""
 
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, DType
+from rushlight.core.dtypes import FLOAT
 from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Spec, numel, wrap_dim
+from rushlight.core.shapes import Spec, numel
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
@@ -23,64 +22,6 @@ from rushlight.scalar.ir import Expr
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record.op import Grad, Plan, check_devices, check_dtypes
 from rushlight.tape.record.value import Value
-
-
-def _softmax_body(r: Rows, x: Expr) -> Expr:
-    top = r.max(x, constant=True)
-    total = r.sum(s.exp(x - top))
-    return s.exp(x - top) / total
-
-
-_softmax = rowwise(
-    "softmax",
-    _softmax_body,
-    "exp(x) / sum(exp(x)) along an axis.",
-    vjp=lambda r, g, out, x: out * (g - r.sum(g * out)),
-)
-
-
-def _log_softmax_body(r: Rows, x: Expr) -> Expr:
-    top = r.max(x, constant=True)
-    return x - top - s.log(r.sum(s.exp(x - top)))
-
-
-_log_softmax = rowwise(
-    "log_softmax",
-    _log_softmax_body,
-    "log(softmax(x)) along an axis.",
-    vjp=lambda r, g, out, x: g - s.exp(out) * r.sum(g),
-)
-
-
-def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str) -> Value:
-    if dtype is not None:
-        x = e.cast(x, dtype)
-    if dim is None:
-        raise TypeError(f"{op}: pass dim, the dimension along which the result sums to one")
-    dim = wrap_dim(dim, len(x._spec.shape), op)
-    if not x._spec.shape:
-        return views.reshape(kernel(views.reshape(x, (1,)), dim=0), ())
-    return kernel(x, dim=dim)
-
-
-@composite("softmax", out="exact", pure=True)
-def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
-    """exp(input) / sum(exp(input)) along a dimension.
-
-    Example:
-        >>> torch.softmax(torch.zeros(2), dim=0)
-        tensor([0.5000, 0.5000])
-    """
-    return _along(_softmax, input, dim, dtype, "softmax")
-
-
-@composite("log_softmax", out="exact", pure=True)
-def log_softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
-    """log(softmax(input)) along a dimension."""
-    return _along(_log_softmax, input, dim, dtype, "log_softmax")
-
-
-# ---- layer norm ----
 
 
 def _centred(x: Expr, mean: Expr, rstd: Expr) -> Expr:
@@ -422,13 +363,3 @@ def _by_statistics(
     if weight is not None:
         y = e.mul(y, views.reshape(weight, column))
     return y if bias is None else e.add(y, views.reshape(bias, column))
-
-
-def implied_dim(op: str, dim: int | None, rank: int) -> int:
-    """nn.functional's default dimension of softmax: PyTorch's choice, and its warning."""
-    if dim is not None:
-        return dim
-    warnings.warn(
-        f"{op}: the choice of a dimension is left to the number of them; pass dim=...", stacklevel=3
-    )
-    return 0 if rank in (0, 1, 3) else 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rushlight.core.dtypes import real_type
 from rushlight.core.shapes import Shape, Spec
-from rushlight.ops.view import reshaping, views
+from rushlight.ops.index.strided_views import strided_view
+from rushlight.ops.view import views
 from rushlight.ops.view.complex_parts import are_parts, joined, split, split_layout
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
@@ -26,7 +27,7 @@ def view_of(base: Value, spec: Spec, offset: int) -> Value:
 
 def _strided(x: Value, shape: Shape, strides: Shape, skip: int) -> Value:
     if _overlaps(shape, strides):  # then several gradients are added in one element of x
-        return reshaping.strided_view(x, shape, strides, skip)
+        return strided_view(x, shape, strides, skip)
     return call.call(views.as_strided, (x,), (shape, strides, skip))
 
 

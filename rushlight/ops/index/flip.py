@@ -1,4 +1,4 @@
-"""Copies whose dimensions are concatenated runs of the input: flips, and padding by its elements.
+"""Flips, rotations, rolls, and copies whose dimensions are concatenated runs of the input.
 
 # Note [Runs]
 1. A run (count, start, step) stands for the elements start, start + step, ... of a dimension; step
@@ -16,12 +16,15 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.shapes import Shape, Spec, numel
+from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
+from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.reshaping import Dims, given, ravel, two_dims, unshared
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static, check_devices
 from rushlight.tape.record.value import Value
@@ -86,20 +89,20 @@ def _grad(g: Value, out: Any, x: Any, every: tuple[Runs, ...]) -> Value:
 
 def _gathered(g: Value, dim: int, n: int, runs: Runs) -> Value:
     """One dimension of n elements, each the sum of its occurrences in the runs."""
-    given: list[tuple[int, int, Value]] = []
+    summands: list[tuple[int, int, Value]] = []
     for at, (count, start, step) in _with_starts(runs):
         part = views.slice_dim(g, dim, at, count)
         if step == 0:
-            given.append((start, start + 1, reductions.sum(part, dim, True)))
+            summands.append((start, start + 1, reductions.sum(part, dim, True)))
         elif step < 0:
-            given.append((start - count + 1, start + 1, flipped(part, (dim,))))
+            summands.append((start - count + 1, start + 1, flipped(part, (dim,))))
         else:
-            given.append((start, start + count, part))
-    ends = sorted({0, n, *(first for first, _, _ in given), *(end for _, end, _ in given)})
+            summands.append((start, start + count, part))
+    ends = sorted({0, n, *(first for first, _, _ in summands), *(end for _, end, _ in summands)})
     parts = []
     for begin, end in itertools.pairwise(ends):
         total: Value | None = None
-        for first, last, part in given:
+        for first, last, part in summands:
             if first <= begin and end <= last:
                 here = views.slice_dim(part, dim, begin - first, end - begin)
                 total = here if total is None else e.add(total, here)
@@ -138,3 +141,96 @@ def flipped(x: Value, dims: Sequence[int]) -> Value:
             for dim, n in enumerate(shape[first:], first)
         ],
     )
+
+
+@composite("flip", pure=True)
+def flip(input: Value, *axes: Dims, dims: Dims | None = None) -> Value:
+    """Dimensions in reversed order, given one by one or as `dims`; a copy.
+
+    Example:
+        >>> torch.flip(torch.tensor([[1, 2], [3, 4]]), (1,))
+        tensor([[2, 1],
+                [4, 3]])
+    """
+    rank = len(input._spec.shape)
+    if not axes and dims is None:
+        raise TypeError("flip() needs the dimensions to reverse: flip(x, dims)")
+    turned = [wrap_dim(d, rank, "flip") for d in given(axes, dims)]
+    if len(set(turned)) != len(turned):
+        raise ShapeError(f"flip: a dimension is named twice in {list(turned)}")
+    moved = [dim for dim in turned if rank and input._spec.shape[dim] > 1]
+    return flipped(input, moved) if moved and input._spec.numel else e.clone(input)
+
+
+@composite("fliplr")
+def fliplr(input: Value) -> Value:
+    """The second dimension reversed."""
+    if len(input._spec.shape) < 2:
+        raise ShapeError(f"fliplr: at least 2 dimensions are needed, got {input._spec!r}")
+    return flip(input, 1)
+
+
+@composite("flipud")
+def flipud(input: Value) -> Value:
+    """The first dimension reversed."""
+    if not input._spec.shape:
+        raise ShapeError(f"flipud: at least 1 dimension is needed, got {input._spec!r}")
+    return flip(input, 0)
+
+
+@composite("rot90", pure=True)
+def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
+    """Rotated by k quarters from the first of `dims` to the second; a copy.
+
+    Example:
+        >>> torch.rot90(torch.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 4],
+                [1, 3]])
+    """
+    rank = len(input._spec.shape)
+    if len(dims) != 2 or rank < 2:
+        raise ShapeError(
+            f"rot90: takes two dimensions of at least two, got {list(dims)} of {input._spec!r}"
+        )
+    first, second = two_dims("rot90", dims[0], dims[1], rank)
+    turns = k % 4
+    if turns == 0:
+        return e.clone(input)
+    if turns == 2:
+        return flip(input, first, second)
+    return views.transpose(flip(input, second if turns == 1 else first), first, second)
+
+
+def _rolled(x: Value, shift: int, dim: int) -> Value:
+    size = x._spec.shape[dim]
+    start = -shift % size if size else 0
+    if start == 0:
+        return x
+    return views.cat(
+        [views.slice_dim(x, dim, start, size - start), views.slice_dim(x, dim, 0, start)], dim
+    )
+
+
+@composite("roll", pure=True)
+def roll(input: Value, shifts: Dims, dims: Dims | None = None) -> Value:
+    """Elements shifted along dimensions, wrapping around; without dims, of the flattened tensor.
+
+    Example:
+        >>> torch.roll(torch.tensor([1, 2, 3, 4]), 1)
+        tensor([4, 1, 2, 3])
+    """
+    steps = [shifts] if isinstance(shifts, int) else list(shifts)
+    axes = [] if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    if not steps:
+        raise ShapeError("roll: shifts must not be empty")
+    if not axes and len(steps) == 1:
+        flat = ravel(input)
+        return views.reshape(unshared(_rolled(flat, steps[0], 0), input), input._spec.shape)
+    if len(steps) != len(axes):
+        raise ShapeError(f"roll: shifts {steps} and dims {axes} must have equally many entries")
+    if not input._spec.shape:
+        raise IndexError(f"roll: dims {axes} are given but {input._spec!r} has no dimensions")
+    out = input
+    for shift, dim in zip(steps, axes, strict=True):
+        out = _rolled(out, shift, wrap_dim(dim, len(input._spec.shape), "roll"))
+    return unshared(out, input)
