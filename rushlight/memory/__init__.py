@@ -7,7 +7,10 @@ budgets, counts, errors. Never: a block of its own; `devices/shared/allocator.py
 
 from __future__ import annotations
 
-from rushlight.lazy import shown
+from typing import TYPE_CHECKING, Any
+
+from rushlight.core.errors import ExactnessError
+from rushlight.lazy import Names
 from rushlight.memory.budget import budget, get_budget, parse_bytes, set_budget
 from rushlight.memory.counters import (
     allocated,
@@ -20,12 +23,17 @@ from rushlight.memory.counters import (
 )
 from rushlight.tape.memory.policy import Candidate, LeastWork, Policy
 
+if TYPE_CHECKING:
+    from rushlight.memory.exactness import check_exact
+
 __all__ = [
     "Candidate",
+    "ExactnessError",
     "LeastWork",
     "Policy",
     "allocated",
     "budget",
+    "check_exact",
     "empty_cache",
     "get_budget",
     "parse_bytes",
@@ -37,6 +45,13 @@ __all__ = [
     "transfers",
 ]
 
+_NAMES = Names(__name__)
+_NAMES.defined({"rushlight.memory.exactness": "check_exact"})
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
+
 
 def __dir__() -> list[str]:
-    return shown(__name__)
+    return _NAMES.listed()

@@ -4,10 +4,13 @@
 1. A region with a `Witness` takes a digest of each result that gets a recipe, when it is made.
    `Recipe.proof` runs in place of the plan's launch in every replay: it fills the results with a
    pattern, launches the plan, and compares the digests.
-2. The pattern makes a kernel visible that leaves elements unwritten or reads its own results.
+2. The pattern makes a kernel visible that leaves elements unwritten or reads its own results. It
+   is left out where an operand lies in the same memory.
 3. A digest is of the elements: bytes between them, and beyond them in the block, do not count.
 4. The sources of a replay are plain, or were rebuilt and compared before. So the first recipe whose
    digest differs is the call at fault.
+5. A `Proving` region gives every call a recipe. With `drops` each result is dropped as soon as it
+   is made, and kept once it was rebuilt: each call is replayed once.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import ExactnessError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
-from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.memory.recipe import Recipe, make_plain
+from rushlight.tape.memory.region import Region, drop
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.source_line import SourceLine, here
 
@@ -29,84 +33,125 @@ _PATTERN = 0x5A
 
 
 class Witness:
-    """Gives each recipe of a region a proof; `kept` is the call whose bytes are kept as well."""
+    """Gives each recipe of a region a proof.
 
-    def __init__(self, kept: int | None = None) -> None:
+    `kept` is the number of the call whose bytes are kept as well. With `traces`, `trace` has the
+    proofs of all calls, with digests of their operands.
+    """
+
+    def __init__(self, kept: int | None = None, traces: bool = False) -> None:
         self.kept = kept
+        self.trace: list[Proof] | None = [] if traces else None
         self.calls = 0
+        self.drops = False
 
     def see(self, recipe: Recipe, storages: Sequence[Storage]) -> None:
         """Called for a new recipe, under `replay.LOCK`; its results are present."""
         self.calls += 1
         if not recipe.plan.pool.device.limits.computes:
             return
-        addresses = [s.present_address for s in storages]
-        recipe.proof = Proof(recipe.plan, addresses, here(), self.calls, self.calls == self.kept)
+        recipe.proof = Proof(recipe, storages, self.calls, self.calls == self.kept)
+        if self.trace is not None:
+            recipe.proof.operands = [
+                digest(spec, address) for spec, address in plain_operands(recipe)
+            ]
+            self.trace.append(recipe.proof)
+        if self.drops:
+            for storage in storages:
+                drop(storage)
 
 
 class Proof:
     """Digests of a call's results: the launch of its replays. See Note [Proof]."""
 
-    __slots__ = ("contents", "digests", "number", "place", "plan")
+    __slots__ = ("contents", "digests", "number", "operands", "params", "place", "plan")
 
     def __init__(
-        self, plan: Plan, addresses: Sequence[Any], place: SourceLine, number: int, keep: bool
+        self, recipe: Recipe, storages: Sequence[Storage], number: int, keep: bool
     ) -> None:
-        self.plan = plan
-        self.place = place
+        self.plan: Plan = recipe.plan
+        self.params = recipe.params
+        self.place: SourceLine = here()
         self.number = number  # of the call in its region
-        self.digests = [digest(s, at) for s, at in zip(plan.outs, addresses, strict=True)]
-        self.contents = None
-        if keep:
-            self.contents = [content(s, at) for s, at in zip(plan.outs, addresses, strict=True)]
+        made = list(zip(self.plan.outs, addresses_of(recipe, storages), strict=True))
+        self.digests = [digest(spec, address) for spec, address in made]
+        self.contents = [content(spec, address) for spec, address in made] if keep else None
+        self.operands: list[bytes] = []  # digests of those that no call of the region made
 
     def __call__(self, *numbers: Any) -> None:
         plan = self.plan
         assert plan.launch is not None
-        made = list(zip(plan.outs, numbers, strict=False))
+        count = len(plan.outs)
+        made = list(zip(plan.outs, numbers[:count], strict=True))
+        read = list(zip(plan.ins, numbers[count:], strict=False))
         for spec, address in made:
-            _fill(spec, address)
+            if not any(_overlap(spec, address, *operand) for operand in read):
+                _fill(spec, address)
         plan.launch(*numbers)
         for i, (spec, address) in enumerate(made):
             if digest(spec, address) != self.digests[i]:
-                raise self._error(i, spec, address)
+                again = None if self.contents is None else content(spec, address)
+                raise self.error(i, "rebuilding its result", again)
 
-    def _error(self, index: int, spec: Spec, address: int) -> ExactnessError:
-        count = largest = None
-        if self.contents is not None:
-            count, largest = differences(self.contents[index], content(spec, address), spec.dtype)
-        return call_error(
-            self.plan, self.place, spec, "rebuilding its result", count, largest, self.number
+    def error(self, index: int, what: str, again: bytes | None) -> ExactnessError:
+        """The error of a result that has other bits than before."""
+        plan, spec, place = self.plan, self.plan.outs[index], self.place
+        count, largest, extent = None, None, ""
+        if self.contents is not None and again is not None:
+            count, largest = differences(self.contents[index], again, spec.dtype)
+            extent = f" ({describe_difference(count, spec.numel, largest)})"
+        of = f" of {describe(plan.ins)}" if plan.ins else ""
+        return ExactnessError(
+            f"{plan.op.name}{of}, called at {place}: {what} {spec!r} gave other bits than its "
+            f"first run{extent}; the kernel is not deterministic, or reads memory that nothing "
+            "wrote",
+            op=plan.op.name,
+            place=str(place),
+            module=place.module,
+            shapes=tuple(s.shape for s in plan.ins),
+            count=count,
+            largest=largest,
+            call=self.number,
         )
 
 
-def call_error(
-    plan: Plan,
-    place: SourceLine,
-    spec: Spec,
-    what: str,
-    count: int | None,
-    largest: float | None,
-    number: int,
-) -> ExactnessError:
-    """The error of a call whose result has other bits than before."""
-    extent = "" if count is None else f" ({describe_difference(count, spec.numel, largest)})"
-    of = f" of {describe(plan.ins)}" if plan.ins else ""
-    return ExactnessError(
-        f"{plan.op.name}{of}, called at {place}: {what} {spec!r} gave other bits than its first "
-        f"run{extent}; the kernel is not deterministic, or reads memory that nothing wrote",
-        op=plan.op.name,
-        place=str(place),
-        module=place.module,
-        shapes=tuple(s.shape for s in plan.ins),
-        count=count,
-        largest=largest,
-        call=number,
-    )
+class Proving(Region):
+    """A region whose calls a witness sees. See Note [Proof] 5."""
+
+    def __init__(self, witness: Witness, drops: bool = False) -> None:
+        super().__init__()
+        self.witness = witness
+        witness.drops = drops
+
+    def rebuilds(self, plan: Plan) -> bool:
+        return True
+
+    def use(self, storage: Storage) -> None:
+        if self.witness.drops and self.made_here(storage) and storage.block is not None:
+            make_plain(storage)
+        super().use(storage)
 
 
-def describe_difference(count: int, numel: int, largest: float | None) -> str:
+def addresses_of(recipe: Recipe, storages: Sequence[Storage]) -> list[int]:
+    """Where the results of a new recipe are."""
+    return [s.present_address for s in storages]  # type: ignore[misc]
+
+
+def plain_operands(recipe: Recipe) -> list[tuple[Spec, int]]:
+    """The operands of a new recipe that no recipe makes, and where they are."""
+    return [
+        (spec, source.memory.present_address + source.offset)  # type: ignore[operator]
+        for spec, source in zip(recipe.plan.ins, recipe.sources, strict=True)
+        if source.memory is not None
+    ]
+
+
+def describe_difference(count: int, numel: int, largest: float) -> str:
     return f"{count} of {numel} elements differ, by at most {largest:.3g}"
+
+
+def _overlap(a: Spec, at: int, b: Spec, other: int) -> bool:
+    return a.device is b.device and at + a.low < other + b.high and other + b.low < at + a.high
 
 
 # ---- bytes ----

@@ -1,0 +1,265 @@
+"""`memory.check_exact`: what it compares, what it names, what it leaves as it was."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+
+import rushlight as rl
+import rushlight.nn.functional as F
+from rushlight import ExactnessError, memory, nn
+from rushlight.devices.shared.registry import pool_of
+from tests.memory.faulty_op import WAYS, Faulty
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, 2)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        x = x + F.dropout(self.attention(self.first(x)), 0.1, self.training)
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, width: int = 32, words: int = 40, length: int = 24) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList([Block(width) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, index):
+        x = self.words(index) + self.places(rl.arange(index.shape[1], device=index.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def content(model: nn.Module) -> list[bytes]:
+    return [t.numpy(force=True).tobytes() for t in model.state_dict().values()]
+
+
+def test_a_gpt(device):
+    rl.manual_seed(0)
+    model = GPT().to(device)
+    index = rl.randint(0, 40, (2, 24), device=device)
+    rebuilt = memory.check_exact(
+        lambda: F.cross_entropy(model(index).flatten(0, 1), index.flatten())
+    )
+    assert rebuilt["drops"] > 50 and rebuilt["checkpoint"] > 20 and "budget" in rebuilt
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_budget_makes_it_drop():
+    layers = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(8)])
+    rebuilt = memory.check_exact(layers, rl.rand(256, 64))
+    assert rebuilt["budget"] > 0
+
+
+def test_a_training_step_leaves_everything_as_it_was(device):
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 2))
+    model = model.to(device)
+    x = rl.rand(5, 6, device=device)
+    optimiser = rl.optim.AdamW(model.parameters(), lr=0.1)
+    schedule = rl.optim.lr_scheduler.StepLR(optimiser, 1, 0.5)
+
+    def step():
+        optimiser.zero_grad()
+        loss = model(x * random.random() * np.random.rand()).square().mean()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+        return loss
+
+    rl.manual_seed(3)
+    step()
+    rl.manual_seed(4)
+    before = content(model), [p.grad.tolist() for p in model.parameters()]
+    states = random.getstate(), np.random.get_state()[1].tolist(), rl.get_rng_state().tolist()
+    options = repr(optimiser.state_dict()), schedule.state_dict()
+    handles = [p.grad for p in model.parameters()]
+    assert memory.check_exact(step)["drops"] > 10
+    assert before == (content(model), [p.grad.tolist() for p in model.parameters()])
+    assert all(p.grad is g for p, g in zip(model.parameters(), handles, strict=True))
+    assert states == (
+        *(random.getstate(), np.random.get_state()[1].tolist(), rl.get_rng_state().tolist()),
+    )
+    assert options == (repr(optimiser.state_dict()), schedule.state_dict())
+
+
+def test_arguments_with_a_graph_keep_it():
+    x = rl.rand(4, requires_grad=True)
+    h = x.exp()
+    assert memory.check_exact(lambda h: h.tanh() * h, h)["drops"] > 0
+    h.sum().backward()
+    assert rl.equal(x.grad, h.detach())
+
+
+def test_a_function_that_differentiates_itself():
+    x = rl.rand(4, requires_grad=True)
+
+    def slope(x):
+        y = x.exp().sin().sum()
+        return y, rl.autograd.grad(y, x)[0]
+
+    assert memory.check_exact(slope, x)["drops"] > 0
+    assert x.grad is None
+
+
+def test_integers_nans_and_signs_of_zero():
+    x = rl.tensor([float("nan"), -0.0, 0.0, float("inf")], requires_grad=True)
+    memory.check_exact(lambda x: {"y": (x * 2, x.isnan()), "n": x.argmax()}, x)
+
+
+# ---- wrong kernels ----
+
+
+class Holder(nn.Module):
+    def __init__(self, op) -> None:
+        super().__init__()
+        self.op = op
+
+    def forward(self, x):
+        return self.op(x.exp()).tanh().sum()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_wrong_kernel_is_named(device, way):
+    model = nn.Sequential(Holder(Faulty(way)))
+    x = rl.full((2, 3), 0.25, device=device, requires_grad=True)
+    with pytest.raises(ExactnessError, match=r"faulty of float32\[2, 3\], called at") as caught:
+        memory.check_exact(model, x)
+    error = caught.value
+    assert "the kernel is not deterministic" in str(error)
+    assert (error.op, error.module, error.shapes) == ("faulty", "0", ((2, 3),))
+    assert "faulty_op.py" in error.place
+    assert error.count is not None and 1 <= error.count <= 3
+    assert error.largest is not None and error.largest > 0
+    assert x.grad is None
+
+
+def test_the_size_of_a_difference():
+    with pytest.raises(ExactnessError) as caught:
+        memory.check_exact(Holder(Faulty(WAYS[3])), rl.zeros(4))
+    assert (caught.value.count, caught.value.largest) == (1, 4.0)
+    assert "1 of 4 elements differ, by at most 4)" in str(caught.value)
+
+
+class Poked(Faulty):
+    """Its derivative's kernel counts, too."""
+
+    __slots__ = ("inner",)
+
+    def make_grad(self, plan, needs):
+        grad = super().make_grad(plan, needs)
+        self.inner = Faulty(WAYS[0])
+        grad.rule = lambda grads, values, params: [self.inner(grads[0])]
+        return grad
+
+
+def test_a_wrong_kernel_in_backward_is_named():
+    with pytest.raises(ExactnessError) as caught:
+        memory.check_exact(Holder(Poked()), rl.zeros(4, requires_grad=True))
+    assert caught.value.op == "faulty" and caught.value.count == 1
+
+
+# ---- functions that do not repeat themselves ----
+
+
+def test_a_counter_in_a_parameter_of_a_call():
+    calls = iter(range(100))
+
+    def function(x):
+        return x * float(next(calls))
+
+    with pytest.raises(ExactnessError, match="does not repeat itself") as caught:
+        memory.check_exact(function, rl.ones(3))
+    assert caught.value.op == "mul" and __file__ in caught.value.place
+
+
+def test_a_tensor_made_from_the_time():
+    def function(x):
+        return x + rl.tensor([time.perf_counter_ns(), 0])
+
+    with pytest.raises(ExactnessError, match="no op made it; the function does not repeat itself"):
+        memory.check_exact(function, rl.ones(2))
+
+
+def test_an_unseeded_generator_of_numpy():
+    def function(x):
+        return x + rl.from_numpy(np.random.default_rng().random(3))
+
+    with pytest.raises(ExactnessError, match="does not repeat itself"):
+        memory.check_exact(function, rl.ones(3))
+
+
+def test_another_number_of_calls():
+    lengths = iter(range(1, 100))
+
+    def function(x):
+        for _ in range(next(lengths)):
+            x = x.sin()
+        return x
+
+    with pytest.raises(ExactnessError, match=r"one run made no call, another sin of float32\[3\]"):
+        memory.check_exact(function, rl.ones(3))
+
+
+def test_global_random_states_are_restored_between_runs():
+    def function(x):
+        return x * random.random() * float(np.random.rand()) * rl.rand(3)
+
+    assert memory.check_exact(function, rl.ones(3))["drops"] > 0
+
+
+def test_state_outside_of_what_is_reached():
+    """A result that differs though no call does, since it is not made by calls."""
+    numbers = iter(range(100))
+
+    def function():
+        return rl.tensor([1.0, float(next(numbers))])
+
+    with pytest.raises(ExactnessError, match=r"result has other bits in two runs") as caught:
+        memory.check_exact(function)
+    assert caught.value.count == 1 and caught.value.largest == 1.0
+
+
+def test_an_error_of_the_function_leaves_the_state():
+    model = nn.BatchNorm1d(3)
+    before = content(model)
+
+    def function():
+        model(rl.rand(4, 3))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        memory.check_exact(function)
+    assert content(model) == before
+
+
+def test_nothing_is_left_in_memory():
+    x = rl.rand(1 << 14, requires_grad=True)
+    memory.check_exact(lambda: x.exp().tanh().sin())
+    before = pool_of("cpu").live
+    for _ in range(3):
+        memory.check_exact(lambda: x.exp().tanh().sin())
+    assert pool_of("cpu").live == before
