@@ -326,7 +326,13 @@ def zeros(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Zeros of a shape."""
+    """Zeros of a shape.
+
+    Example:
+        >>> torch.zeros(2, 3)
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
     return _filled(0, sizes_of("zeros", size, named), dtype, device, requires_grad)
 
 
@@ -338,7 +344,13 @@ def ones(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Ones of a shape."""
+    """Ones of a shape.
+
+    Example:
+        >>> torch.ones(2, 2, dtype=torch.int64)
+        tensor([[1, 1],
+                [1, 1]])
+    """
     return _filled(1, sizes_of("ones", size, named), dtype, device, requires_grad)
 
 
@@ -420,7 +432,12 @@ def zeros_like(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Zeros with another tensor's shape, dtype and device."""
+    """Zeros with another tensor's shape, dtype and device.
+
+    Example:
+        >>> torch.zeros_like(torch.tensor([1.0, 2.0]))
+        tensor([0., 0.])
+    """
     take("zeros_like", named)
     return like(input, 0, dtype, device, requires_grad, named.get("memory_format"))
 
@@ -434,7 +451,12 @@ def ones_like(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """Ones with another tensor's shape, dtype and device."""
+    """Ones with another tensor's shape, dtype and device.
+
+    Example:
+        >>> torch.ones_like(torch.tensor([1.0, 2.0]))
+        tensor([1., 1.])
+    """
     take("ones_like", named)
     return like(input, 1, dtype, device, requires_grad, named.get("memory_format"))
 

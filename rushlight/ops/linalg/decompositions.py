@@ -510,7 +510,13 @@ def svdvals(A: Value, *, driver: str | None = None) -> Value:
 
 @composite("svd", out="exact")
 def svd(input: Value, some: bool = True, compute_uv: bool = True) -> SVD:
-    """U, S and V of A = U S V^H; without compute_uv U and V are zeros."""
+    """U, S and V of A = U S V^H; without compute_uv U and V are zeros.
+
+    Example:
+        >>> u, s, v = torch.svd(torch.ones(3, 2))
+        >>> u.shape, s.shape, v.shape
+        (rushlight.Size([3, 2]), rushlight.Size([2]), rushlight.Size([2, 2]))
+    """
     if not compute_uv:
         m, n = input._spec.shape[-2:]
         zeros = [e.mul(eye(size, input), 0) for size in (m, n)]

@@ -277,7 +277,12 @@ def matmul_plain(g: Value, w: Value) -> Value:
 
 @composite("linear", method=False, top=False, out="exact", pure=True)
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
-    """input @ weight.T + bias."""
+    """input @ weight.T + bias.
+
+    Example:
+        >>> F.linear(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4)).shape
+        rushlight.Size([2, 4])
+    """
     try:
         operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
         known = _linear.plans.get(((), *[v._spec for v in operands]))

@@ -37,14 +37,24 @@ def _check_same(op: str, a: Value, b: Value) -> None:
 
 @composite("mm", out="exact", pure=True)
 def mm(input: Value, mat2: Value) -> Value:
-    """Product of two matrices."""
+    """Product of two matrices.
+
+    Example:
+        >>> torch.mm(torch.ones(2, 3), torch.ones(3, 4)).shape
+        rushlight.Size([2, 4])
+    """
     _check_ranks("mm", ("input", input, 2), ("mat2", mat2, 2))
     return matmul(input, mat2)
 
 
 @composite("bmm", out="exact", pure=True)
 def bmm(input: Value, mat2: Value) -> Value:
-    """Products of two batches of matrices of one length."""
+    """Products of two batches of matrices of one length.
+
+    Example:
+        >>> torch.bmm(torch.ones(5, 2, 3), torch.ones(5, 3, 4)).shape
+        rushlight.Size([5, 2, 4])
+    """
     _check_ranks("bmm", ("input", input, 3), ("mat2", mat2, 3))
     if input._spec.shape[0] != mat2._spec.shape[0]:
         raise ShapeError(f"bmm: the batches of {input._spec!r} and {mat2._spec!r} differ in length")

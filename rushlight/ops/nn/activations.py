@@ -76,7 +76,12 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 @composite("elu", method=False, top=False, pure=True)
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
-    """x where positive, else alpha * (exp(x) - 1)."""
+    """x where positive, else alpha * (exp(x) - 1).
+
+    Example:
+        >>> F.elu(torch.tensor([-1.0, 0.0, 2.0]))
+        tensor([-0.6321,  0.0000,  2.0000])
+    """
     return _applied(_exponential, _floats("elu", input), float(alpha), 1.0, 1.0, inplace=inplace)
 
 

@@ -392,7 +392,13 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, in tiles."""
+    """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, in tiles.
+
+    Example:
+        >>> q = k = v = torch.ones(2, 8, 16, 32)  # batch, heads, length, features
+        >>> F.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+        rushlight.Size([2, 8, 16, 32])
+    """
     query, key, value = autocast(query, key, value)
     _check_operands(query, key, value, attn_mask, is_causal, dropout_p, enable_gqa)
     heads = query._spec.shape

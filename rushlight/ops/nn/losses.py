@@ -124,7 +124,12 @@ def mse_loss(
     reduction: str = "mean",
     weight: Value | None = None,
 ) -> Value:
-    """Squared differences, averaged, summed or not reduced."""
+    """Squared differences, averaged, summed or not reduced.
+
+    Example:
+        >>> F.mse_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
+        tensor(2.)
+    """
     broadcast_shapes(
         [input._spec.shape, target._spec.shape], "mse_loss", [input._spec, target._spec]
     )
@@ -142,7 +147,12 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Value:
-    """d * d / (2 * beta) where |d| is below beta, else |d| - beta / 2, d the difference."""
+    """d * d / (2 * beta) where |d| is below beta, else |d| - beta / 2, d the difference.
+
+    Example:
+        >>> F.smooth_l1_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.5, 3.0]), reduction='none')
+        tensor([0.1250, 2.5000])
+    """
     if beta < 0:
         raise RushlightError(f"smooth_l1_loss: beta must not be negative, got {beta}")
     loss = _absolute(input, target) if beta == 0 else _smooth_l1(input, target, float(beta))

@@ -408,7 +408,12 @@ def float_power(input: Value | complex, exponent: Value | complex) -> Value:
 
 @composite("clamp_min", inplace="result", inplace_top=True, out="bounds")
 def clamp_min(input: Value, min: Any) -> Value:
-    """x clamped from below."""
+    """x clamped from below.
+
+    Example:
+        >>> torch.clamp_min(torch.tensor([-1.0, 2.0]), 0.0)
+        tensor([0., 2.])
+    """
     return clamp(input, min=min)
 
 

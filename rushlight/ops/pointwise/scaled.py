@@ -209,7 +209,12 @@ def where(condition: Value, input: Any = None, other: Any = None) -> Value:
 
 @composite("square", inplace="result", inplace_top=True, out="cast")
 def square(input: Value) -> Value:
-    """input * input; bools count as 0 and 1, in int64."""
+    """input * input; bools count as 0 and 1, in int64.
+
+    Example:
+        >>> torch.square(torch.tensor([-2.0, 3.0]))
+        tensor([4., 9.])
+    """
     try:
         return e.square(e.cast(input, int64) if input._spec.dtype is bool_ else input)
     except SparseOperandError as error:  # See Note [Sparse operands]
@@ -405,7 +410,12 @@ def triu(input: Value, diagonal: int = 0) -> Value:
 
 @composite("gelu", method=False, top=False, out="exact")
 def gelu(input: Value, approximate: str = "none") -> Value:
-    """x times the normal distribution function of x, exactly or by tanh."""
+    """x times the normal distribution function of x, exactly or by tanh.
+
+    Example:
+        >>> F.gelu(torch.tensor([-1.0, 0.0, 2.0]))
+        tensor([-0.1587,  0.0000,  1.9545])
+    """
     if approximate not in ("none", "tanh"):
         raise RushlightError(f"gelu: approximate is 'none' or 'tanh', got {approximate!r}")
     return e.gelu_tanh(input) if approximate == "tanh" else e.gelu_exact(input)

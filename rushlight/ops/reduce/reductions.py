@@ -238,7 +238,12 @@ def sum(
 def mean(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
-    """Mean over dimensions."""
+    """Mean over dimensions.
+
+    Example:
+        >>> torch.tensor([[1.0, 2.0], [3.0, 6.0]]).mean(dim=1)
+        tensor([1.5000, 4.5000])
+    """
     if dtype is not None:
         input = e.cast(input, dtype)
     if not input._spec.differentiable:
@@ -322,7 +327,12 @@ def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value
 
 @composite("argmin", out="exact", pure=True)
 def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """Position of the smallest element, the first of equals."""
+    """Position of the smallest element, the first of equals.
+
+    Example:
+        >>> torch.tensor([3.0, 1.0, 2.0]).argmin()
+        tensor(1)
+    """
     return _position_of(_argmin, input, dim, keepdim, "argmin")
 
 

@@ -100,7 +100,12 @@ def min(
     *,
     other: Value | None = None,
 ) -> Any:
-    """Smallest of all, (values, indices) along a dimension, or the smaller of two tensors."""
+    """Smallest of all, (values, indices) along a dimension, or the smaller of two tensors.
+
+    Example:
+        >>> torch.tensor([[3, 1], [2, 4]]).min(dim=1).values
+        tensor([1, 2])
+    """
     return _extreme("min", input, dim, keepdim, other)
 
 
@@ -142,7 +147,12 @@ def std(
     *,
     correction: float | None = None,
 ) -> Value:
-    """Standard deviation over dimensions; divides by n - correction, 1 by default."""
+    """Standard deviation over dimensions; divides by n - correction, 1 by default.
+
+    Example:
+        >>> torch.tensor([1.0, 2.0, 3.0]).std()
+        tensor(1.)
+    """
     return _root(reductions.var(input, dim, unbiased, keepdim, correction=correction))
 
 

@@ -91,7 +91,12 @@ def swapdims(input: Value, dim0: int, dim1: int) -> Value:
 
 @composite("t", inplace="view", pure=True)
 def t(input: Value) -> Value:
-    """A matrix transposed; vectors and numbers unchanged."""
+    """A matrix transposed; vectors and numbers unchanged.
+
+    Example:
+        >>> torch.zeros(2, 3).t().shape
+        rushlight.Size([3, 2])
+    """
     if len(input._spec.shape) > 2:
         raise ShapeError(
             f"t: at most 2 dimensions, got {input._spec!r}; use .mT or .transpose(...)"
@@ -140,13 +145,23 @@ def reshape_as(input: Value, other: Value) -> Value:
 
 @composite("view_as", top=False, pure=True)
 def view_as(input: Value, other: Value) -> Value:
-    """The shape of another tensor, without a copy."""
+    """The shape of another tensor, without a copy.
+
+    Example:
+        >>> torch.arange(6).view_as(torch.zeros(2, 3)).shape
+        rushlight.Size([2, 3])
+    """
     return views.view(input, other._spec.shape)
 
 
 @composite("expand_as", top=False, pure=True, fresh=True)
 def expand_as(input: Value, other: Value) -> Value:
-    """Expanded to the shape of another tensor."""
+    """Expanded to the shape of another tensor.
+
+    Example:
+        >>> torch.zeros(1, 3).expand_as(torch.zeros(2, 3)).shape
+        rushlight.Size([2, 3])
+    """
     return views.expand(input, other._spec.shape)
 
 
