@@ -10,107 +10,188 @@
    trace. None is kept where there is no program.
 3. Programs run where nothing is recorded and nothing special is set, from addresses alone; the rule
    runs otherwise, and where a save was dropped, packed, freed or written to.
-4. Which gradients are fresh buffers, shared with nothing, is known when the program is made
-   (`fresh`).
+4. `Derivative.run` is generated code (`_RUN`) for the program's counts of gradients, saves and
+   results: loops over them would cost as much as a small launch. Equal text is compiled once.
+5. Which gradients are fresh buffers, shared with nothing, is known when the program is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from textwrap import indent
 from typing import Any
 
 from rushlight.core.shapes import Spec
 from rushlight.tape.program.program import Program, Reference, Step
-from rushlight.tape.record import call
-from rushlight.tape.record.call import launch_one
+from rushlight.tape.record import call, template
+from rushlight.tape.record.cache import Cache
+from rushlight.tape.record.op import Grad, Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
 
 # A gradient per operand, and whether it is a fresh buffer.
 Parts = tuple[Sequence[Value | None], Sequence[bool]]
 
+# The code of `Derivative.run`. The values that it reads are held until the launch is done, also if
+# another thread's pass frees them.
+_RUN = """\
+def bind({constants}):
+    def run(node, {gradients}):
+{read}
+{launch}
+        return ({parts},), fresh
+    return run
+"""
+
+_READ = """\
+try:
+{lines}
+except (TypeError, ValueError):  # dropped or freed
+    return None
+"""
+
+_CHECK = """\
+if version != node.version:
+    return None
+"""
+
+_CODES = Cache()  # by text
+
 
 class Derivative:
-    """A program over the present gradients, then the saved results, then the saved operands."""
+    """A program over the present gradients, then the saved results, then the saved operands.
 
-    __slots__ = ("alone", "as_made", "fresh", "judged", "picks", "plan", "program", "single")
+    `run(node, *gradients)` returns `Parts`, or None where the rule has to run.
+    """
 
-    def __init__(self, program: Program, came: int, numbered: bool) -> None:
+    __slots__ = ("judged", "program", "run")
+
+    def __init__(self, program: Program, grad: Grad, came: int, params: int) -> None:
         self.program = program
-        count = len(program.given)
-        places = [None if r is None else program.rooted(r) for r in program.results]
-        owners = [None if p is None else p.slot for p in places]
-        # Per operand: the index among the present gradients and the made results, the byte offset,
-        # and the spec of a view.
-        picks: list[tuple[int, int, Spec | None] | None] = []
-        for place in places:
-            if place is None:
-                picks.append(None)
-                continue
-            slot, offset, spec = place
-            index = slot if slot < came else came + program.made.index(slot)
-            picks.append(
-                (index, offset, None if spec is program.specs[slot] and not offset else spec)
-            )
-        self.picks = tuple(picks)
-        self.fresh = tuple(
-            [
-                p is not None and p[0] >= came and p[2] is None and owners.count(o) == 1
-                for p, o in zip(picks, owners, strict=True)
-            ]
-        )
         kernel = program.kernel
         # A node's parameters follow its numbers only where the step passes them on.
         fixed = kernel is not None and program.launches[0].numbers != kernel.tail
-        fixed = fixed or (numbered and any(step.params is not None for step in program.steps))
-        self.plan = None if fixed else kernel  # of the one kernel that the program is
-        self.single = self.plan is not None and len(self.plan.outs) == 1
-        # Whether the kernel's results are the gradients, in order.
-        in_order = [(came + i, 0, None) for i in range(len(program.made))]
-        self.as_made = self.plan is not None and picks == in_order
-        self.alone = self.single and self.as_made
+        fixed = fixed or (params > 0 and any(step.params is not None for step in program.steps))
+        plan = None if fixed else kernel  # of the one kernel that the program is
         # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
         # Note [Anomaly checks] 4.
-        self.judged = not program.launches or (
-            self.plan is not None and self.plan.op.causes is not None
+        self.judged = not program.launches or (plan is not None and plan.op.causes is not None)
+        constants: dict[str, Any] = {}  # the values of the code's free names
+        if not program.launches:
+            launch = ""
+        elif plan is None:
+            launch = _run_program(program, constants)
+        else:
+            launch = _run_plan(plan, params, constants)
+        parts = _parts(program, came, constants)
+        text = _RUN.format(
+            constants=", ".join(constants),
+            gradients=", ".join(_names("g", came)),
+            read=indent(_read(grad, came, bool(program.launches)), " " * 8),
+            launch=indent(launch, " " * 8),
+            parts=", ".join(parts),
         )
-        assert all(o is None or o < came or o >= count for o in owners)
+        code = _CODES.get(text) or _CODES.keep(text, template.compiled(text, "derivative"))
+        self.run: Callable[..., Parts | None] = call.defined(code, "bind")(**constants)
 
     @staticmethod
-    def of(program: Program | None, came: int, numbered: bool) -> Derivative | None:
-        """None where there is no program, it returns a save, or its own call places a view."""
+    def of(program: Program | None, grad: Grad, came: int, params: int) -> Derivative | None:
+        """None where there is no program, it returns a save, or its own call places a view.
+
+        `came` and `params` count the present gradients and the node's launch parameters.
+        """
         if program is None or any(step.moves for step in program.steps):
             return None
         owners = [program.rooted(r).slot for r in program.results if r is not None]
-        return (
-            None
-            if any(came <= o < len(program.given) for o in owners)
-            else Derivative(program, came, numbered)
-        )
+        returned = any(came <= o < len(program.given) for o in owners)
+        return None if returned else Derivative(program, grad, came, params)
 
-    def parts(
-        self, came: Sequence[Value], ins: Sequence[int], params: tuple[Any, ...]
-    ) -> Sequence[Value | None]:
-        """A gradient per operand, from the present gradients and all addresses."""
-        if self.single:
-            values = [*came, launch_one(self.plan, ins, params)]
-        elif self.plan is not None:
-            values = [*came, *call.launch_at(self.plan, ins, params)]
-        elif not self.program.made:
-            values = came  # type: ignore[assignment]
-        else:
-            program = self.program
-            values = [*came]
-            for slot, storage in zip(program.made, program.make(ins, params), strict=True):
-                values.append(call.make_value(program.specs[slot], storage))
-        return [
-            None if p is None else values[p[0]] if p[2] is None else _view(values[p[0]], p[2], p[1])
-            for p in self.picks
+
+def _names(letter: str, count: int) -> list[str]:
+    return [f"{letter}{i}" for i in range(count)]
+
+
+def _read(grad: Grad, came: int, launches: bool) -> str:
+    """Read the saves, test their versions, and take the addresses of all inputs as a0, a1, ..."""
+    outs, ins = _names("r", len(grad.saves_out)), _names("s", len(grad.saves_in))
+    lines = [f"{', '.join(outs)}, = node.outs"] if outs else []
+    lines += [f"{', '.join(ins)}, = node.saved"] if ins else []
+    lines += [f"m{s} = {s}._memory" for s in ins]
+    addresses = [
+        *[f"{g}._memory.address + {g}._offset" for g in _names("g", came)],
+        *[f"{r}.address + 0" for r in outs],
+        *[f"m{s}.address + {s}._offset" for s in ins],
+    ]
+    if launches:
+        lines += [f"a{i} = {address}" for i, address in enumerate(addresses)]
+    storages = [*outs, *[f"m{s}" for s in ins]]
+    for i, storage in enumerate(storages):
+        lines.append(f"version {'+=' if i else '='} {storage}.version")
+    text = _READ.format(lines=indent("\n".join(lines), " " * 4)) if lines else ""
+    return text + (_CHECK if storages else "")
+
+
+def _run_plan(plan: Plan, params: int, constants: dict[str, Any]) -> str:
+    """Launch the one kernel; its results are out0, out1, ..."""
+    outs = range(len(plan.outs))
+    blocks = [plan.pool.blocks(room) for room in plan.rooms]
+    constants |= {"plan": plan, "home": plan.pool}
+    for letter, values in (
+        ("blocks", blocks),
+        ("room", plan.rooms),
+        ("spec", plan.outs),
+        ("n", plan.tail),
+    ):
+        constants |= zip(_names(letter, len(values)), values, strict=True)
+    arguments = [
+        *_names("address", len(outs)),
+        *_names("a", len(plan.ins)),
+        *_names("n", len(plan.tail)),
+        *_names("p", params),
+    ]
+    return "".join(
+        [
+            f"{', '.join(_names('p', params))}, = node.params\n" if params else "",
+            *[template.take("0", i, "home", f"blocks{i}", f"room{i}") for i in outs],
+            f"plan.launch({', '.join(arguments)})\n",
+            *[template.handle(i, f"spec{i}") + f"out{i}._node = None\n" for i in outs],
         ]
+    )
 
 
-def _view(value: Value, spec: Spec, skip: int) -> Value:
-    return call.make_view(value, spec, value._offset + skip)
+def _run_program(program: Program, constants: dict[str, Any]) -> str:
+    """Run all launches; the results are out0, out1, ..."""
+    storages = _names("storage", len(program.made))
+    constants["make"] = program.make
+    text = f"{', '.join(storages)}, = make([{', '.join(_names('a', len(program.given)))}], "
+    text += "node.params)\n"
+    for i, slot in enumerate(program.made):
+        constants[f"spec{i}"] = program.specs[slot]
+        text += f"out{i} = make_value(spec{i}, storage{i})\n"
+    return text
+
+
+def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
+    """An expression per operand: None, a present gradient, a result, or a view of one of them."""
+    places = [None if r is None else program.rooted(r) for r in program.results]
+    owners = [None if p is None else p.slot for p in places]
+    fresh: list[bool] = []
+    parts: list[str] = []
+    for i, place in enumerate(places):
+        if place is None:
+            parts.append("None")
+            fresh.append(False)
+            continue
+        slot, skip, spec = place
+        name = f"g{slot}" if slot < came else f"out{program.made.index(slot)}"
+        whole = spec is program.specs[slot] and not skip
+        fresh.append(whole and slot >= came and owners.count(slot) == 1)
+        if not whole:
+            constants |= {f"view{i}": spec, f"skip{i}": skip}
+            name = f"make_view({name}, view{i}, {name}._offset + skip{i})"
+        parts.append(name)
+    constants["fresh"] = tuple(fresh)
+    return parts
 
 
 def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
@@ -119,54 +200,45 @@ def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
     The present gradients are removed from `sums`, and the saves are freed unless the graph is
     retained. For a pass that records nothing and has nothing special around it.
     """
+    g = sums.pop(node, None)
+    if g is None:
+        return _recall_several(node, sums, retain)
     programs = node.grad.programs
-    if not programs or node.dropped is not None:
-        return None
-    saved = node.saved  # held until the launch is done, also if another thread's pass frees them
-    several = len(node.plan.outs) > 1
-    came: Sequence[Any]
-    version = 0
-    try:
-        if several:
-            keys = [(node, i) for i in range(len(node.plan.outs))]
-            grads = [sums.get(key) for key in keys]
-            found = programs.get(key_of(grads))
-            came = [g for g in grads if g is not None]
-            ins = [g._memory.address + g._offset for g in came]
-        else:
-            g = sums.get(node)
-            if g is None:
-                return None
-            found = programs.get(g._spec)
-            came, ins = (g,), [g._memory.address + g._offset]
-        if found is None:
-            return None
-        for storage in node.outs:
-            version += storage.version
-            ins.append(storage.address + 0)  # type: ignore[operator]
-        for value in saved:  # type: ignore[union-attr]
-            storage = value._memory
-            version += storage.version
-            ins.append(storage.address + value._offset)  # type: ignore[operator]
-    except TypeError:  # freed or dropped
-        return None
-    if version != node.version:
-        return None
-    if found.alone:
-        parts: Any = (launch_one(found.plan, ins, node.params),)
-    elif found.as_made:
-        parts = call.launch_at(found.plan, ins, node.params)
-    else:
-        parts = found.parts(came, ins, node.params)
-    if several:
+    if programs and node.dropped is None:
+        found = programs.get(g._spec)
+        if found is not None:
+            made: Parts | None = found.run(node, g)
+            if made is not None:
+                if not retain:
+                    node.saved = None
+                    node.outs = ()
+                return made
+    sums[node] = g
+    return None
+
+
+def _recall_several(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
+    """`recall` for a node with several results."""
+    keys = [(node, i) for i in range(len(node.plan.outs))]
+    grads = [sums.get(key) for key in keys]
+    made = None if node.dropped is not None else by_program(node, grads, retain)
+    if made is not None:
         for key in keys:
             sums.pop(key, None)
-    else:
-        del sums[node]
-    if not retain:
+    return made
+
+
+def by_program(node: Node, grads: Sequence[Value | None], retain: bool) -> Parts | None:
+    """`recall` for a gradient, or None, per result of a node of which no save was dropped."""
+    came = [g for g in grads if g is not None]
+    if not came or not node.grad.programs:
+        return None
+    found = node.grad.programs.get(key_of(grads))
+    made: Parts | None = None if found is None else found.run(node, *came)
+    if made is not None and not retain:
         node.saved = None
         node.outs = ()
-    return parts, found.fresh
+    return made
 
 
 def key_of(grads: Sequence[Value | None]) -> Any:

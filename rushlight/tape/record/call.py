@@ -69,27 +69,6 @@ def make_plan(op: Op, specs: Sequence[Spec], static: Static) -> Plan:
     return op.make_plan(specs, static)
 
 
-def make_storage(pool: Any, room: int, birth: int = 0) -> Storage:
-    """A new storage: Storage(pool, room) inlined for speed, as in `template.py`."""
-    blocks = pool.free.get(room)
-    if blocks is None:
-        blocks = pool.blocks(room)
-    storage = new(Storage)
-    storage.blocks = blocks
-    storage.pool = pool
-    storage.room = room
-    storage.version = birth
-    storage.recipe = None
-    while not blocks:
-        blocks.append(pool.fresh(room))
-    storage.address = blocks[-1]
-    live = pool.live = pool.live + room
-    if live > pool.peak:
-        pool.peak = live
-    blocks.pop()
-    return storage
-
-
 def make_value(spec: Any, storage: Storage, offset: int = 0, node: Any = None) -> Value:
     value = new(Handle)
     value._spec = spec
@@ -367,15 +346,17 @@ def launch_at(plan: Plan, ins: Sequence[int], params: tuple[Any, ...], birth: in
     return [make_value(spec, s) for spec, s in zip(plan.outs, storages, strict=True)]
 
 
-def _defined(code: CodeType, name: str) -> Callable[..., Any]:
-    """The functions that code of `template.py` defines, over the names of this file."""
+def defined(code: CodeType, name: str) -> Callable[..., Any]:
+    """The functions that generated code defines, over the names of this file."""
     made: dict[str, Any] = {}
     exec(code, globals(), made)
     return made[name]
 
 
+# A new storage of a pool: make_storage(pool, room, birth=0).
+make_storage: Callable[..., Storage] = defined(template.making_storage(), "make_storage")
 # `launch_at` for one result.
-launch_one: Callable[..., Value] = _defined(template.launching(), "launch_one")
+launch_one: Callable[..., Value] = defined(template.launching(), "launch_one")
 
 
 def make_node(
@@ -434,9 +415,9 @@ def make_call(
     """The function of an elementwise op with so many operands. See Note [Call template]."""
     numbers = {}
     if arity == 2:
-        bind = _defined(template.calling_number(), "bind")
+        bind = defined(template.calling_number(), "bind")
         numbers = {kind: bind(table, fallback, {}) for kind, table in op.number_plans.items()}
-    return _defined(template.calling(arity, second), "bind")(op.plans, fallback, numbers)
+    return defined(template.calling(arity, second), "bind")(op.plans, fallback, numbers)
 
 
 def stored(

@@ -198,12 +198,13 @@ class Grad:
 
     `rule(grads, values, params)` gets a gradient per output (or None), a value per input and then
     per output (a `Shadow` where it was not saved) and returns a gradient per input (None where not
-    needed). `programs` keeps the programs made of it, by the specs of the present gradients
-    (Note [Derivatives]); a derivative that no plan keeps has none. `fused(specs)` gives such a
-    program without a trace, or None.
+    needed). `only` is the index of the one input in `needs`; -1: there are several. `programs`
+    keeps the programs made of it, by the specs of the present gradients (Note [Derivatives]); a
+    derivative that no plan keeps has none. `fused(specs)` gives such a program without a trace, or
+    None.
     """
 
-    __slots__ = ("fused", "hands_on", "needs", "programs", "rule", "saves_in", "saves_out")
+    __slots__ = ("fused", "hands_on", "needs", "only", "programs", "rule", "saves_in", "saves_out")
 
     def __init__(
         self,
@@ -215,6 +216,7 @@ class Grad:
         hands_on: bool = False,
     ) -> None:
         self.needs = needs
+        self.only = needs.bit_length() - 1 if needs.bit_count() == 1 else -1
         self.saves_in = saves_in
         self.saves_out = saves_out
         self.rule = rule

@@ -23,30 +23,39 @@ from types import CodeType
 
 from rushlight.tape.record.source_line import OURS
 
-# A new storage for the plan's first result: `call.make_storage` inlined. See
-# Note [Counting and threads].
+# A new storage. See Note [Counting and threads].
 _TAKE = """\
-storage = new(Storage)
-storage.blocks = blocks = plan.blocks
-storage.pool = pool = plan.pool
-storage.room = room = plan.room
-storage.version = {birth}
-storage.recipe = None
+{storage} = new(Storage)
+{storage}.blocks = blocks = {blocks}
+{storage}.pool = pool = {pool}
+{storage}.room = room = {room}
+{storage}.version = {birth}
+{storage}.recipe = None
 while not blocks:
     blocks.append(pool.fresh(room))
-storage.address = address = blocks[-1]
+{storage}.address = {address} = blocks[-1]
 live = pool.live = pool.live + room
 if live > pool.peak:
     pool.peak = live
 blocks.pop()
 """
 
+# A new handle of a storage; its `_node` is set after it.
 _HANDLE = """\
-out = new(Handle)
-out._spec = plan.out
-out._memory = storage
-out._offset = 0
-out._base = None
+{out} = new(Handle)
+{out}._spec = {spec}
+{out}._memory = {storage}
+{out}._offset = 0
+{out}._base = None
+"""
+
+_MAKE_STORAGE = """\
+def make_storage(pool, room, birth=0):
+    of_room = pool.free.get(room)
+    if of_room is None:
+        of_room = pool.blocks(room)
+{take}
+    return storage
 """
 
 _LAUNCH_ONE = """\
@@ -146,10 +155,39 @@ return out
 """
 
 
+def take(
+    birth: str,
+    number: int | str = "",
+    pool: str = "plan.pool",
+    blocks: str = "plan.blocks",
+    room: str = "plan.room",
+) -> str:
+    """Lines that make a storage of these expressions: `storage` and its `address`, numbered."""
+    return _TAKE.format(
+        storage=f"storage{number}",
+        address=f"address{number}",
+        pool=pool,
+        blocks=blocks,
+        room=room,
+        birth=birth,
+    )
+
+
+def handle(number: int | str = "", spec: str = "plan.out") -> str:
+    """Lines that make the handle `out` of a `storage`, both numbered."""
+    return _HANDLE.format(out=f"out{number}", storage=f"storage{number}", spec=spec)
+
+
+def making_storage() -> CodeType:
+    """The code of `make_storage`."""
+    lines = take("birth", pool="pool", blocks="of_room", room="room")
+    return compiled(_MAKE_STORAGE.format(take=indent(lines, " " * 4)), "make storage")
+
+
 def launching() -> CodeType:
     """The code of `launch_one`, which is `call.launch_at` for a plan with one result."""
-    take = indent(_TAKE.format(birth="birth"), " " * 4)
-    return _compiled(_LAUNCH_ONE.format(take=take, handle=indent(_HANDLE, " " * 4)), "launch")
+    text = _LAUNCH_ONE.format(take=indent(take("birth"), " " * 4), handle=indent(handle(), " " * 4))
+    return compiled(text, "launch")
 
 
 @functools.cache
@@ -206,16 +244,17 @@ def _call(names: list[str], taken: str, found: str, number: bool = False) -> Cod
         views=" or ".join(f"{name}._base is not None" for name in names),
         operands=operands,
         params=", (number,)" if number else "",
-        take=indent(_TAKE.format(birth="state.birth"), " " * 8),
+        take=indent(take("state.birth"), " " * 8),
         launch=indent(launch.format(addresses=addresses), " " * 12),
         given=given,
-        handle=indent(_HANDLE, " " * 8),
+        handle=indent(handle(), " " * 8),
         node=indent(node, " " * 8),
     )
-    return _compiled(text, f"call of {len(names)}")
+    return compiled(text, f"call of {len(names)}")
 
 
-def _compiled(text: str, name: str) -> CodeType:
+def compiled(text: str, name: str) -> CodeType:
+    """Generated code, of which no line is a user's."""
     file = f"<{name}>"
     OURS[file] = True  # see Note [Source lines] 2
     return compile(text, file, "exec", dont_inherit=True)

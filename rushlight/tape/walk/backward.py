@@ -5,7 +5,8 @@
    arrival, which is fixed.
 2. A node's derivative gives a gradient per operand, in the operand's shape and dtype, and tells
    which are fresh buffers: by a program where there is one (Note [Derivatives]), else by its rule
-   (`differentiated`). `Walk.arrive` adds them up; `Walk.run` has its usual cases inline.
+   (`differentiated`). `Walk.arrive` adds them up. The only gradient of a node, from a call with
+   one operand that needs gradients, is stored without it: a chain is made of such calls.
 3. Hooks get the sum, once. A leaf's `.grad` is a buffer of its own: a shared gradient or a view is
    copied first.
 4. Saved values are freed as soon as their node has run, unless the graph is retained.
@@ -31,6 +32,7 @@ from rushlight.tape.memory.replay import keep
 from rushlight.tape.program.derivative import (
     Derivative,
     Parts,
+    by_program,
     is_judged,
     key_of as program_key,
     recall,
@@ -150,17 +152,13 @@ class Walk:
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
-        order: list[Any] = []
-        stack: list[Any] = []
         for edge in edges:
             node = edge.node if edge.__class__ is Output else edge
             if node not in waiting:
                 waiting[node] = 0
-                stack.append(node)
-        self.roots = list(stack)
-        while stack:
-            node = stack.pop()
-            order.append(node)
+                self.roots.append(node)
+        reached = list(self.roots)
+        for node in reached:  # it grows
             if node.__class__ is Leaf:
                 continue
             for edge in node.edges:
@@ -172,9 +170,9 @@ class Walk:
                     waiting[edge] += 1
                 else:
                     waiting[edge] = 1
-                    stack.append(edge)
+                    reached.append(edge)
         if self.wanted.__class__ is set:
-            self._mark_useful(order, self.wanted)
+            self._mark_useful(reached, self.wanted)
 
     def reaches(self, edge: Any) -> bool:
         """Whether a gradient of this record may arrive in this pass."""
@@ -183,10 +181,10 @@ class Walk:
             return node in self.waiting
         return self.wanted is not None and key_of(edge) in self.wanted
 
-    def _mark_useful(self, order: list[Any], wanted: Any) -> None:
+    def _mark_useful(self, reached: list[Any], wanted: Any) -> None:
         """The nodes from which a wanted input can be reached: only they run."""
         users: dict[Any, list[Any]] = {}
-        for node in order:
+        for node in reached:
             if type(node) is not Leaf:
                 for edge in node.edges:
                     if edge is not None:
@@ -205,15 +203,16 @@ class Walk:
     def arrive(self, edge: Any, value: Value, owned: bool) -> None:
         """Add a gradient to those of other edges."""
         key = (edge.node, edge.index) if edge.__class__ is Output else edge
-        present = self.sums.get(key)
+        sums = self.sums
+        present = sums.get(key)
         if present is None:
-            self.sums[key] = value
+            sums[key] = value
             if owned:
                 self.owned.add(key)
         elif key in self.owned and self.in_place:
             Needed.add_into(present, value)
         else:
-            self.sums[key] = Needed.add(present, value)
+            sums[key] = Needed.add(present, value)
             self.owned.add(key)
 
     def start(self) -> list[Any]:
@@ -221,9 +220,9 @@ class Walk:
         return [n for n in self.roots if not self.waiting[n]]
 
     def run(self) -> None:
-        waiting, sums, owned = self.waiting, self.sums, self.owned
+        waiting, sums = self.waiting, self.sums
         few, recalls, retain = self._quick(), self.recalls, self.retain
-        in_place, add_into = self.in_place, Needed.add_into
+        arrive = self.arrive
         ready = self.start()
         while ready:
             node = ready.pop()
@@ -238,31 +237,26 @@ class Walk:
                     tell_place(error, node)
                     raise
             parts, fresh = self._run_node(node) if made is None else made
-            edge = node.edges[0]
-            alone = len(parts) == 1 and edge.__class__ is Node and waiting[edge] == 1
-            if alone and edge not in sums and parts[0] is not None:
-                sums[edge] = parts[0]  # the only gradient of that node
-                ready.append(edge)
-                continue
+            only = node.grad.only
+            if only >= 0 and parts:
+                edge, part = node.edges[only], parts[only]
+                alone = edge.__class__ is Node and waiting[edge] == 1 and edge not in sums
+                if alone and part is not None:
+                    sums[edge] = part  # see Note [Backward] 2
+                    ready.append(edge)
+                    continue
             for edge, part, mine in zip(node.edges, parts, fresh):  # noqa: B905 (they may be empty)
                 if edge is None:
                     continue
-                target = edge.node if edge.__class__ is Output else edge
-                left = waiting[target]
+                if part is not None:
+                    arrive(edge, part, mine)
+                if edge.__class__ is Output:
+                    edge = edge.node
+                left = waiting[edge]
                 if left == 1:
-                    ready.append(target)
+                    ready.append(edge)
                 else:
-                    waiting[target] = left - 1
-                if part is None:
-                    continue
-                if edge is target and edge not in sums:
-                    sums[edge] = part
-                    if mine and (left > 1 or edge.__class__ is Leaf):
-                        owned.add(edge)
-                elif in_place and edge in owned:
-                    add_into(sums[edge], part)
-                else:
-                    self.arrive(edge, part, mine)
+                    waiting[edge] = left - 1
             del made, parts  # a gradient is freed as soon as it has been passed on
             part = None
 
@@ -462,8 +456,7 @@ def differentiated(node: Node, grads: list[Value | None], retain: bool) -> Parts
                 if not retain:
                     node.saved, node.outs = None, ()
                 return made
-        sums = {node if len(grads) == 1 else (node, i): g for i, g in enumerate(grads)}
-        found = recall(node, sums, retain)
+        found = by_program(node, grads, retain)
         if found is not None:
             return found
     parts, fresh = _by_rule(node, grads, *saves_of(node))
@@ -492,7 +485,7 @@ def _traced(node: Node, grads: list[Value | None], key: Any) -> Parts | None:
 
         program = trace(run, values, params)[1]
         program = None if program is None else program.hoisted(steps)
-    grad.programs.keep(key, Derivative.of(program, len(came), bool(params)))
+    grad.programs.keep(key, Derivative.of(program, grad, len(came), len(params)))
     return made
 
 
