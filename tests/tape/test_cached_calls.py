@@ -178,3 +178,7 @@ def test_a_number_of_another_class_is_another_call():
             x.sum(other)
         with pytest.raises(TypeError):
             x.sum(dim=other)
+    assert x.sum((1,)).tolist() == x.sum([1]).tolist() == [3.0, 3.0]
+    for other in (True, 1.0):
+        with pytest.raises(TypeError):
+            x.sum((other,))

@@ -40,7 +40,8 @@ def test_every_derivative_gives_the_rules_bits(row, monkeypatch):
     samples = [s for s in samples_of(row, float32) if s.smooth][:2]
     for sample in samples:
         with monkeypatch.context() as patched:
-            patched.setattr(backward, "recall", lambda node, sums, retain: None)
+            for name in ("recall", "by_program"):
+                patched.setattr(backward, name, lambda node, grads, retain: None)
             want = gradients(row, sample, "cpu")
         for _ in range(3):  # traced, and twice by the program
             assert gradients(row, sample, "cpu") == want
@@ -95,6 +96,55 @@ def test_one_tensor_in_two_places():
         assert rl.allclose(g, ones @ x.t() + x.t() @ ones, rtol=1e-5)
         (g,) = rl.autograd.grad((x @ y).sum(), x)
         assert rl.allclose(g, ones @ y.t(), rtol=1e-5), turn
+
+
+def test_derivatives_of_one_form_share_their_code():
+    def code_of(size):
+        x, w = rl.ones(size, requires_grad=True), rl.ones(size)
+        for _ in range(2):
+            y = x * w
+            node = y.grad_fn
+            y.backward(rl.ones(size))
+        (found,) = node.grad.programs.values()
+        return found.run.__code__
+
+    assert code_of(5) is code_of(7)
+
+
+@pytest.mark.parametrize("act", [lambda x, w: x * w, lambda x, w: x.tanh()])
+def test_saves_that_were_freed_or_written_to_are_refused(act):
+    x, g = rl.ones(4, requires_grad=True), rl.ones(4)
+    for _ in range(2):  # the second pass runs the program
+        y = act(x, rl.ones(4))
+        y.backward(g)
+    with pytest.raises(rl.GraphFreedError):
+        y.backward(g)
+    w = rl.ones(4)
+    y = act(x, w)
+    w.add_(1)
+    y.add_(1)
+    with pytest.raises(rl.InplaceError):
+        y.backward(g)
+
+
+def test_a_call_that_saves_nothing_runs_again_by_its_program(monkeypatch):
+    x = rl.ones(4, requires_grad=True)
+    (x + 1).backward(rl.ones(4))
+    y = x + 1
+    y.backward(rl.ones(4))
+    ran = count_rules(monkeypatch)
+    y.backward(rl.ones(4))
+    assert not ran
+    assert x.grad.tolist() == [3.0] * 4
+
+
+def test_hundreds_of_gradients_and_operands():
+    x = rl.arange(600.0).reshape(300, 2).requires_grad_()
+    for _ in range(3):
+        x.grad = None
+        rows = x.unbind(0)
+        rl.stack([row * i for i, row in enumerate(rows) if i % 2]).sum().backward()
+        assert x.grad[:, 0].tolist() == [float(i) if i % 2 else 0.0 for i in range(300)]
 
 
 def test_second_derivatives_after_programs():

@@ -369,5 +369,14 @@ def part(a: Any, values: list[Value]) -> Any:
         values.append(a)
         return a._spec
     if a.__class__ is list or a.__class__ is tuple:
-        return (a.__class__, *[part(b, values) for b in a])
+        entries: list[Any] = [a.__class__]
+        for b in a:
+            if b.__class__ is int:
+                entries.append(b)
+            elif isinstance(b, Value):
+                values.append(b)
+                entries.append(b._spec)
+            else:
+                entries.append(part(b, values))
+        return tuple(entries)
     return (a.__class__, a if a.__class__ is not float or a else str(a))

@@ -89,7 +89,7 @@ def static_part(a: Any) -> Any:
     if isinstance(a, Value):
         raise TypeError  # it is read, so the call has no kind
     if a.__class__ is list or a.__class__ is tuple:
-        return (a.__class__, *map(static_part, a))
+        return (a.__class__, *[b if b.__class__ is int else static_part(b) for b in a])
     return (a.__class__, a if a.__class__ is not float or a else str(a))
 
 
