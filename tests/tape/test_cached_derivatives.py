@@ -9,6 +9,9 @@ from rushlight.core.dtypes import float32
 from rushlight.nn import functional as F
 from rushlight.ops.nn import cross_entropy
 from rushlight.ops.family.rowwise import call_rows
+from rushlight.tape.program.derivative import Derivative
+from rushlight.tape.program.trace import trace
+from rushlight.tape.record.op import Grad
 from rushlight.tape.walk import backward
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call, samples_of
@@ -136,6 +139,14 @@ def test_a_call_that_saves_nothing_runs_again_by_its_program(monkeypatch):
     y.backward(rl.ones(4))
     assert not ran
     assert x.grad.tolist() == [3.0] * 4
+
+
+def test_a_launch_that_no_gradient_reads_is_left_out():
+    g = rl.ones(4)
+    _, program = trace(lambda: (g, rl.exp(g))[0], [g])
+    assert len(program.steps) == 1
+    made = Derivative.of(program, Grad(1, (), (), rl.exp), 1, 0).run(None, g)
+    assert made == ((g,), (False,))
 
 
 def test_hundreds_of_gradients_and_operands():

@@ -19,8 +19,8 @@ followed by its action, need no lock as long as nothing is called in between; an
 in the same stretch in which it gets its owner. After `address = blocks.pop()` Ctrl-C would lose the
 block: it is read as `blocks[-1]`, and removed from the list by `del`, which is no call, or by a
 `pop()` when it has an owner and is counted. Functions that free blocks are `unheard`: Ctrl-C waits
-until they end. All counts in `Pool` and `Storage` follow this, here and where `tape/record/call.py`
-inlines these steps.
+until they end. All counts in `Pool` and `Storage` follow this, here and where
+`tape/record/template.py` inlines these steps.
 """
 
 from __future__ import annotations

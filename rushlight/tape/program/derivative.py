@@ -32,8 +32,22 @@ from rushlight.tape.record.value import Node, Value
 # A gradient per operand, and whether it is a fresh buffer.
 Parts = tuple[Sequence[Value | None], Sequence[bool]]
 
-# The code of `Derivative.run`. The values that it reads are held until the launch is done, also if
-# another thread's pass frees them.
+# The code of `Derivative.run`. The saves are held until the launch is done, also if a pass of
+# another thread frees them. For `x * w`, where x alone needs a gradient, its body is
+#     try:
+#         s0, = node.saved
+#         ms0 = s0._memory
+#         a0 = g0._memory.address + g0._offset
+#         a1 = ms0.address + s0._offset
+#         version = ms0.version
+#     except (TypeError, ValueError):
+#         return None
+#     if version != node.version:
+#         return None
+#     ...  # storage0, with address0
+#     plan.launch(address0, a0, a1, n0)
+#     ...  # out0, the handle of storage0
+#     return (out0, None,), fresh
 _RUN = """\
 def bind({constants}):
     def run(node, {gradients}):
@@ -76,8 +90,8 @@ class Derivative:
         # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
         # Note [Anomaly checks] 4.
         self.judged = not program.launches or (plan is not None and plan.op.causes is not None)
-        constants: dict[str, Any] = {}  # the values of the code's free names
-        if not program.launches:
+        constants: dict[str, Any] = {}  # by their names in the code
+        if not program.made:  # every gradient is passed through
             launch = ""
         elif plan is None:
             launch = _run_program(program, constants)
@@ -87,7 +101,7 @@ class Derivative:
         text = _RUN.format(
             constants=", ".join(constants),
             gradients=", ".join(_names("g", came)),
-            read=indent(_read(grad, came, bool(program.launches)), " " * 8),
+            read=indent(_read(grad, came, bool(program.made)), " " * 8),
             launch=indent(launch, " " * 8),
             parts=", ".join(parts),
         )
