@@ -13,7 +13,7 @@
 5. `out` is a keyword of users, but no keyword-only parameter, and there is no `*rest`: each costs
    more than a bytecode. Parameters before `out` (`SPARE`) take what is given by place beyond the
    operands. All have the default ABSENT, so one comparison finds such a call and one with `out`.
-5. The lines that make a storage (`take`) and a handle (`handle`) are written once: calls,
+6. The lines that make a storage (`take`) and a handle (`handle`) are written once: calls,
    `make_storage`, `launch_one` and derivatives (Note [Derivatives] 4) are generated from them.
 """
 
