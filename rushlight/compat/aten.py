@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight.core.dtypes import ALL, COMPLEX
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.record.op import Plan
 from rushlight.tensor import Tensor
@@ -43,9 +44,9 @@ _CALLS: dict[str, str] = {
         "native_dropout": "dropout",
         "gelu": "gelu_exact gelu_tanh",
         "max_pool2d_with_indices": "max_pool2d",
-        "view": "reshape _unsafe_view",
+        "view": "reshape _unsafe_view unsqueeze squeeze flatten unflatten",
         "permute": "t transpose",
-        "to_device": "_to_copy",
+        "_to_copy": f"to_device {' '.join(f'to_{dtype.name}' for dtype in (*ALL, *COMPLEX))}",
     }.items()
     for other in (name, *others.split())
 }

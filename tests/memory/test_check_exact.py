@@ -130,6 +130,68 @@ def test_integers_nans_and_signs_of_zero():
     memory.check_exact(lambda x: {"y": (x * 2, x.isnan()), "n": x.argmax()}, x)
 
 
+def convolutions() -> tuple:
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)),
+        *(nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, padding=1, stride=2), nn.GELU()),
+        *(nn.ConvTranspose2d(8, 4, 2, 2), nn.Upsample(scale_factor=2), nn.Dropout2d(0.2)),
+        *(nn.Flatten(), nn.Linear(4 * 8 * 8, 5), nn.LogSoftmax(-1)),
+    )
+    return net, rl.rand(2, 3, 8, 8, requires_grad=True)
+
+
+def recurrent() -> tuple:
+    return nn.LSTM(6, 8, 2, dropout=0.1, bidirectional=True), rl.rand(5, 3, 6, requires_grad=True)
+
+
+class AutoEncoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(12, 8), nn.Linear(4, 12)
+
+    def forward(self, x):
+        mean, spread = self.encode(x).chunk(2, -1)
+        z = mean + rl.randn_like(mean) * (0.5 * spread).exp()
+        error = F.binary_cross_entropy_with_logits(self.decode(z), x)
+        return {"loss": error - 0.5 * (1 + spread - mean**2 - spread.exp()).mean(), "z": z}
+
+
+class Written(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(rl.rand(8, 8))
+        self.register_buffer("seen", rl.zeros(8))
+
+    def forward(self, x):
+        y = (x @ self.w).exp() * 2.0
+        y[:, ::2] *= 0.5
+        y.add_(1.0)
+        part = y[2:5].t()
+        part.mul_(x[2:5].t())
+        with rl.no_grad():
+            self.seen.mul_(0.9).add_(y.mean(0), alpha=0.1)
+        return [y.softmax(-1).cumsum(0), rl.where(y > 1, y, -y).sort(0)]
+
+
+MODELS = {
+    "convolutions": convolutions,
+    "recurrent": recurrent,
+    "auto-encoder": lambda: (AutoEncoder(), rl.rand(5, 12)),
+    "in-place writes": lambda: (Written(), rl.rand(8, 8, requires_grad=True)),
+    "half precision": lambda: (nn.Linear(8, 8).to(rl.bfloat16), rl.rand(4, 8).to(rl.bfloat16)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(name, device):
+    rl.manual_seed(0)
+    model, x = MODELS[name]()
+    model, x = model.to(device), x.detach().to(device).requires_grad_(x.requires_grad)
+    before = content(model)
+    assert memory.check_exact(model, x)["drops"] > 0
+    assert content(model) == before and x.grad is None
+
+
 # ---- wrong kernels ----
 
 

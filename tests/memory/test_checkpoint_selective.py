@@ -182,6 +182,8 @@ CALLS = {
     "sum": ("sum", lambda n: rand(n, n).sum(-1)),
     "cat": ("cat", lambda n: rl.cat([rand(n, n), rand(n, n)])),
     "t": ("t", lambda n: rand(n, n).t()),
+    "unsqueeze": ("unsqueeze", lambda n: rand(n, n).unsqueeze(0)),
+    "cast": ("_to_copy", lambda n: rand(n, n).to(rl.bfloat16)),
 }
 
 
