@@ -157,7 +157,7 @@ class State:
             return _of_module(name, thing)
         elif isinstance(thing, (type, types.ModuleType)):
             return []
-        elif callable(getattr(thing, "load_state_dict", None)):
+        elif callable(getattr(type(thing), "load_state_dict", None)):
             kind = f"{type(thing).__name__} {len(self.holders)}"
             self.holders[kind] = thing, copy.deepcopy(thing.state_dict())
             groups = thing.param_groups if isinstance(thing, Optimizer) else []

@@ -29,6 +29,7 @@ from rushlight.utils.selective import (
 __all__ = [
     "SAC_IGNORED_OPS",
     "CheckpointError",
+    "CheckpointFunction",
     "CheckpointPolicy",
     "DefaultDeviceType",
     "GraphExecGroup",
@@ -38,10 +39,12 @@ __all__ = [
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
     "detach_variable",
+    "get_device_states",
     "is_checkpointing",
     "noop_context_fn",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "set_device_states",
 ]
 
 # Raised by a replay whose bits differ; a replay cannot make other shapes or dtypes.
@@ -215,6 +218,25 @@ class DefaultDeviceType:
             found = current_accelerator()
             DefaultDeviceType._device = "cpu" if found is None else found.type
         return DefaultDeviceType._device
+
+
+class CheckpointFunction:
+    """`CheckpointFunction.apply(function, preserve_rng_state, *args)` is a checkpoint."""
+
+    @staticmethod
+    def apply(run_function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+        return checkpoint(run_function, *args, preserve_rng_state=preserve_rng_state)
+
+
+def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
+    """No devices and no states: one random stream serves all of them (`get_rng_state`)."""
+    return [], []
+
+
+def set_device_states(
+    devices: Sequence[int], states: Sequence[Tensor], *, device_type: str | None = None
+) -> None:
+    """Restore what `get_device_states` gave: nothing."""
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:

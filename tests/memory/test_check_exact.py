@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 
@@ -190,6 +191,67 @@ def test_models(name, device):
     before = content(model)
     assert memory.check_exact(model, x)["drops"] > 0
     assert content(model) == before and x.grad is None
+
+
+COUNTED = rl.zeros(1)
+
+
+def count(counted: rl.Tensor) -> rl.Tensor:
+    counted += 1
+    return counted * 2
+
+
+def count_global() -> rl.Tensor:
+    return count(COUNTED)
+
+
+class Trainer:
+    def __init__(self, counted: rl.Tensor) -> None:
+        self.held = {"counted": [counted]}
+
+    def step(self) -> rl.Tensor:
+        return count(self.held["counted"][0])
+
+
+class Cached(nn.Module):
+    def __init__(self, counted: rl.Tensor) -> None:
+        super().__init__()
+        self.inner = nn.Identity()
+        self.inner.cache = counted
+
+    def forward(self) -> rl.Tensor:
+        return count(self.inner.cache)
+
+
+REACHED = {
+    "argument": lambda t: (count, t),
+    "closure": lambda t: (lambda: count(t),),
+    "default": lambda t: (lambda x=t: count(x),),
+    "partial": lambda t: (functools.partial(count, t),),
+    "method": lambda t: (Trainer(t).step,),
+    "a module's attribute": lambda t: (Cached(t),),
+    "function inside": lambda t: (lambda: (lambda: count(t))(),),
+}
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_state_is_found(name):
+    counted = rl.tensor([5.0])
+    memory.check_exact(*REACHED[name](counted))
+    assert counted.tolist() == [5.0]
+
+
+def test_a_global_is_found():
+    COUNTED.fill_(7.0)
+    memory.check_exact(count_global)
+    assert COUNTED.tolist() == [7.0]
+
+
+def test_a_generator_is_found():
+    generator = rl.Generator().manual_seed(3)
+    want = rl.rand(2, generator=rl.Generator().manual_seed(3))
+    memory.check_exact(lambda: rl.rand(2, generator=generator).exp())
+    assert rl.equal(rl.rand(2, generator=generator), want)
 
 
 # ---- wrong kernels ----

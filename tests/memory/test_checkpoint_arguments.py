@@ -35,6 +35,8 @@ SIGNATURES = {
     "SelectiveCheckpointContext": "is_recompute op_output",
     "DefaultDeviceType": "",
     "GraphExecGroup": "",
+    "get_device_states": "args",
+    "set_device_states": "devices states device_type",
 }
 
 
@@ -132,6 +134,24 @@ def test_a_sequence_refuses_other_keywords():
         checkpoint_sequential([rl.exp], 1, rl.ones(2), determinism_check="none")
     y = checkpoint_sequential([rl.exp] * 3, 2, rl.ones(2), False, preserve_rng_state=False)
     assert rl.equal(y, rl.ones(2).exp().exp().exp())
+
+
+def test_the_function_of_reentrant_checkpoints():
+    x = rl.ones(2, requires_grad=True)
+    before = memory.recomputed()["calls"]
+    module.CheckpointFunction.apply(lambda x: x.exp().sin(), True, x).sum().backward()
+    assert memory.recomputed()["calls"] > before
+    e = x.detach().exp()
+    assert rl.allclose(x.grad, e * e.cos())
+
+
+def test_one_random_stream_serves_all_devices():
+    rl.manual_seed(1)
+    state, (devices, states) = rl.get_rng_state(), module.get_device_states(rl.ones(1))
+    first = rl.rand(3)
+    rl.set_rng_state(state)
+    module.set_device_states(devices, states)
+    assert rl.equal(rl.rand(3), first)
 
 
 def test_detached_inputs_and_their_warning():
