@@ -12,8 +12,10 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
 from rushlight.ops.create.creation import default_pool, resolve_pool
+from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.policy import Policy
 from rushlight.tape.memory.region import Region
+from rushlight.tape.memory.replay import LOCK
 from rushlight.tape.record.state import PROGRAM, STATE, Changed, set_program_region
 
 _UNITS = {"": 1, "b": 1}
@@ -44,6 +46,8 @@ class budget(Region):
     `policy.score(storage)` replaces the order: the lowest score is dropped first. See `Candidate`.
     """
 
+    foresight = FORESIGHT
+
     def __init__(self, limit: int | str, device: Any = None, policy: Policy | None = None) -> None:
         super().__init__()
         if policy is not None and not callable(getattr(policy, "score", None)):
@@ -63,6 +67,9 @@ class budget(Region):
             )
         super().__init__()  # its source line is where it is entered, not where it was made
         self.find_pool()
+        if self.outer is None or self.outer.foresight is None:
+            with LOCK:
+                FORESIGHT.begin()
         self.state.__enter__()
         try:
             trim_to_limits()

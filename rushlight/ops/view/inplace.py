@@ -11,8 +11,8 @@
    pure op followed by an assignment, which saves nothing.
 5. Where nothing is recorded and nothing has a recipe, the plan of an earlier write of the same kind
    runs directly (`_at_once`): small tensors are written to often.
-6. In a region, storages made from the old bits become plain first (Note [Recipes]). Recipes that
-   made the old bits can still make them, elsewhere.
+6. A write to plain memory makes the storages that were made from it plain first; a write in a
+   region to memory with a recipe leaves the recipe of the next version (Note [Recipes]).
 7. All that can fail comes before the bits change: checks, plans, copies of old bits, records. A
    `Write` is a write at that point. Several that belong together are made by `finish_all`, which
    allocates all memory before the first one.
@@ -34,12 +34,12 @@ from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_nu
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.view import complex_parts, lanes
+from rushlight.ops.view import complex_parts, lanes, versions
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape.anomaly.blame import Mode
 from rushlight.tape.memory import replay
-from rushlight.tape.memory.recipe import Recipe, Source, make_plain, no_recipes
+from rushlight.tape.memory.recipe import make_plain, no_recipes
 from rushlight.tape.record import call
 from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
@@ -347,12 +347,9 @@ def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) ->
     saving = STATE.get().saving
     if saving is not None:
         saving.before_write(storages)
-    with replay.LOCK, replay.Pins([*storages, *(v._memory for v in inputs)]):
-        for storage in storages:
-            replay.before_write(storage)
-        replay.pinned_addresses(
-            [*(target for write in writes for target in write.targets), *inputs]
-        )
+    with replay.LOCK, replay.Pins() as pins:
+        replay.before_write(*storages)
+        replay.bring([*(target for write in writes for target in write.targets), *inputs], pins)
         _finish_all(writes, then)
 
 
@@ -420,19 +417,22 @@ def write_into(
     saving = STATE.get().saving
     if saving is not None:
         saving.before_write(storages)
-    with replay.LOCK, replay.Pins([*storages, *(v._memory for v in inputs)]):
-        for storage in storages:
-            replay.before_write(storage)
-        outs = replay.pinned_addresses(targets)
-        ins = replay.pinned_addresses(inputs)
-        recipe = _recipe_of_write(targets, plan, inputs, params)
+    with replay.LOCK, replay.Pins() as pins:
+        replay.before_write(*storages)
+        found = replay.bring([*targets, *inputs], pins)
+        outs, ins = found[: len(targets)], found[len(targets) :]
+        region = STATE.get().region
+        recipe = None
+        if region is not None:
+            recipe = versions.recipe_of(targets, plan, inputs, params, region)
+            replay.note_call(plan, [*targets, *inputs], region)
         try:
             _launch_into(storages, plan, outs, ins, params)
         finally:
             for storage in storages:
                 make_plain(storage)
         if recipe is not None:
-            replay.adopt_all(recipe, storages, STATE.get().region)
+            replay.adopt_all(recipe, storages, region)
 
 
 def _addresses(values: Sequence[Value]) -> list[int]:
@@ -455,23 +455,6 @@ def _launch_into(
         mark_written(*storages)
         raise
     mark_written(*storages)
-
-
-def _recipe_of_write(
-    targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
-) -> Recipe | None:
-    """The recipe of the new bits, where a droppable storage is written as a whole."""
-    region = STATE.get().region
-    target = targets[0]
-    storage, spec = target._memory, target._spec
-    old = storage.recipe
-    if region is None or old is None or len(targets) > 1 or target._offset or not spec.contiguous:
-        return None
-    made = old.plan.outs[old.index_of(storage)]
-    # Rooms are rounded up, so a part may have the same as the whole.
-    if plan.rooms[0] != storage.room or spec.nbytes < max(made.nbytes, made.high):
-        return None
-    return Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark)
 
 
 def _old(target: Value) -> Value:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from typing import Protocol
 
 from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.memory.replay import Counters
 
 # The cost factor of a drop whose block does not have the requested size.
 _OTHER_SIZE = 4.0
+# The work of a call beside its elements: its Python takes as long as so many of them.
+_CALL = 10_000.0
 
 
 class Candidate:
     """A storage that can be dropped and rebuilt, as given to a policy."""
 
-    __slots__ = ("age", "fits", "nbytes", "storage", "work")
+    __slots__ = ("age", "fits", "nbytes", "storage", "wait", "work")
 
     nbytes: int  # the size of its block
     work: float  # to rebuild it and its dropped ancestors: roughly elements times instructions
     age: int  # calls since its last use
+    wait: int | None  # calls until its next use; None where no earlier step tells
     fits: bool  # whether its block has the requested size, so that it is reused directly
 
     def __init__(self, storage: Storage, room: int, costs: dict[Recipe, float]) -> None:
@@ -28,6 +32,7 @@ class Candidate:
         self.nbytes = storage.room
         self.work = rebuild_cost(recipe, costs)
         self.age = Counters.tick - recipe.used
+        self.wait = FORESIGHT.wait(recipe)
         self.fits = storage.room == room
 
     @property
@@ -45,10 +50,14 @@ class Policy(Protocol):
 
 
 class LeastWork:
-    """The default policy: the least work per byte and staleness first."""
+    """The default policy: the least work per byte and calls until its next use first.
+
+    Where those are not known, it takes the calls since its last use.
+    """
 
     def score(self, storage: Candidate) -> float:
-        per_byte = storage.work / (storage.nbytes * (storage.age + 1.0))
+        calls = storage.age if storage.wait is None else storage.wait
+        per_byte = storage.work / (storage.nbytes * (calls + 1.0))
         return per_byte if storage.fits else per_byte * _OTHER_SIZE
 
 
@@ -68,6 +77,11 @@ def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
         if waiting:
             stack.extend(waiting)
             continue
-        costs[step] = step.plan.cost + sum(costs[r] for r in missing)
+        work = step.plan.cost
+        if missing:  # most often one was made from the others
+            last = max(missing, key=costs.__getitem__)
+            work += costs[last] + sum(r.plan.cost for r in missing if r is not last)
+        # What a gradient was made from is freed with the gradients before it, and with their saves.
+        costs[step] = _CALL + (max(work, step.path) if step.fleeting else work)
         stack.pop()
     return costs[recipe]

@@ -134,15 +134,16 @@ class Proving(Region):
 
 def addresses_of(recipe: Recipe, storages: Sequence[Storage]) -> list[int]:
     """Where the results of a new recipe are."""
-    return [s.present_address for s in storages]  # type: ignore[misc]
+    offset = 0 if recipe.onto is None else recipe.onto.offset
+    return [s.present_address + offset for s in storages]  # type: ignore[operator]
 
 
 def plain_operands(recipe: Recipe) -> list[tuple[Spec, int]]:
     """The operands of a new recipe that no recipe makes, and where they are."""
     return [
-        (spec, source.memory.present_address + source.offset)  # type: ignore[operator]
-        for spec, source in zip(recipe.plan.ins, recipe.sources, strict=True)
-        if source.memory is not None
+        (spec, origin.present_address + offset)
+        for spec, (origin, _, offset) in zip(recipe.plan.ins, recipe.sources, strict=False)
+        if isinstance(origin, Storage)
     ]
 
 

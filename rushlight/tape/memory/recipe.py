@@ -5,13 +5,16 @@
    plan, parameters, and for each input either the recipe of its storage or, where there is none,
    the storage itself ("plain").
 2. A recipe is pure: running it again gives the same bits. Random positions and autocast casts are
-   in plan and parameters. An in-place write to all of a storage that has a recipe leaves a new one,
-   whose source is the old; any other write makes the storage plain.
-3. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain
+   in plan and parameters.
+3. An in-place write to a storage with a recipe leaves a new recipe, the next version. Where all
+   bytes are written, the old version is at most one of its sources. Where some are, it is always
+   one: its bytes are copied before the write runs again (`Onto`). Old versions can still be made,
+   elsewhere. After `MOST_WRITES` in a row the storage is plain.
+4. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain
    of recipes ends at plain storages: inputs, parameters, gradients of leaves, small results of a
    budget, and every `LONGEST`-th result. A storage that is read outside of every region becomes
-   plain.
-4. A plain storage that a recipe reads must keep its bits. Before a write to it, every storage made
+   plain, and so does one that is written there.
+5. A plain storage that a recipe reads must keep its bits. Before a write to it, every storage made
    from it that has a recipe is rebuilt if it was dropped, and becomes plain (`before_write`). So
    every storage with a recipe can be rebuilt, at any time.
 """
@@ -20,14 +23,15 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.value import Value
 
 LONGEST = 4096
+MOST_WRITES = 64
 
 # Weak references by identity: an entry is removed with its object.
 Weakly = dict[int, "weakref.ref[Any]"]
@@ -54,63 +58,71 @@ class Mark:
         return mark is other
 
 
-class Source:
-    """The source of a recipe's input: a result of a recipe, or a plain storage at a version."""
+# An input of a recipe: a recipe and the index of its result, or a plain storage and its version;
+# then the byte offset. A tuple, since every input of every call in a region has one.
+Source = tuple[Any, int, int]
 
-    __slots__ = ("index", "memory", "offset", "recipe", "version")
 
-    def __init__(self, value: Value) -> None:
-        storage = value._memory
-        self.offset = value._offset
-        self.version = storage.version
-        self.index = 0
-        self.memory: Storage | None = None
-        self.recipe: Recipe | None = storage.recipe
-        if self.recipe is None:
-            self.memory = storage
-            enter(_READ, storage)
-        else:
-            self.index = self.recipe.index_of(storage)
+class Onto(NamedTuple):
+    """How a write that reads or leaves bytes of the old version is applied to a block with it."""
 
-    @property
-    def key(self) -> tuple[Recipe | None, int]:
-        return self.recipe, self.index
-
-    def intact(self) -> bool:
-        return self.memory is None or self.memory.version == self.version
-
-    def present(self) -> Storage | None:
-        return self.memory if self.recipe is None else self.recipe.present(self.index)
+    offset: int  # of what is written, in bytes
+    room: int  # of the storage
+    nbytes: int  # those in use
+    # (to, from): copies a block of the old version, of which the write leaves some bytes.
+    copy: Callable[[int, int], None] | None
 
 
 class Recipe:
-    """How to refill some storages."""
+    """How to refill some storages.
+
+    With `onto` the last source is the old version, and there is one result.
+    """
 
     __slots__ = (
-        "__weakref__",
-        "length",
-        "mark",
-        "outs",
-        "params",
-        "plan",
-        "proof",  # runs the plan in a replay, and compares the bits: Note [Proof]; or None
-        "sources",
-        "used",
+        *("__weakref__", "born", "fleeting", "length", "mark", "onto", "outs", "params"),
+        *("path", "plan", "proof", "saved", "serial", "sources", "used", "writes"),
     )
 
     def __init__(
-        self, plan: Plan, params: tuple[Any, ...], sources: tuple[Source, ...], mark: Mark
+        self,
+        plan: Plan,
+        params: tuple[Any, ...],
+        sources: tuple[Source, ...],
+        mark: Mark,
+        onto: Onto | None = None,
     ) -> None:
         self.plan = plan
         self.params = params
         self.sources = sources
         self.mark = mark
+        self.onto = onto
         self.outs: list[weakref.ref[Storage] | None] = [None] * len(plan.outs)
-        self.proof: Any = None
+        self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
+        self.serial = 0  # the order of making
         self.used = 0  # the tick of the last use, for staleness
-        self.length: int = 1 + max(
-            [s.recipe.length for s in sources if s.recipe is not None], default=0
-        )
+        self.born: tuple[Any, int] = (None, 0)  # see Note [Foresight]
+        self.path = 0.0  # the work of the longest chain of calls that leads to it
+        self.saved = False  # a record saved a result: it stays until backward comes to it
+        self.fleeting = False  # made by a backward pass, whose values are freed one after another
+        self.writes = 0  # in a row, up to this one
+        length = 0
+        for origin, _, _ in sources:
+            if origin.__class__ is Recipe and origin.length > length:
+                length = origin.length
+        self.length: int = length + 1
+
+    @property
+    def rooms(self) -> tuple[int, ...]:
+        """The blocks of the results."""
+        return self.plan.rooms if self.onto is None else (self.onto.room,)
+
+    def nbytes(self, index: int) -> int:
+        """The bytes in use of a result's block."""
+        if self.onto is not None:
+            return self.onto.nbytes
+        spec = self.plan.outs[index]
+        return max(spec.nbytes, spec.high)
 
     def holder(self, index: int) -> Storage | None:
         """The storage of result `index`, present or dropped, unless it was overwritten."""
@@ -125,26 +137,47 @@ class Recipe:
 
     def adopt(self, index: int, storage: Storage) -> None:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
-        self.outs[index] = weakref.ref(storage)
-        enter(_WITH_RECIPE.setdefault(storage.pool, {}), storage)
+        self.outs[index] = enter(_WITH_RECIPE.setdefault(storage.pool, {}), storage)
         storage.block, storage.address, storage.recipe = storage.present_address, None, self
 
     def index_of(self, storage: Storage) -> int:
-        return next(i for i, r in enumerate(self.outs) if r is not None and r() is storage)
+        outs = self.outs
+        if len(outs) == 1:
+            return 0
+        return next(i for i, r in enumerate(outs) if r is not None and r() is storage)
 
     def missing(self) -> list[Recipe]:
-        """The recipes to run before this one can."""
+        """The recipes to run before this one can, when its result is needed.
+
+        That of a saved result is in backward: what no record saved is gone by then.
+        """
         return [
-            s.recipe
-            for s in self.sources
-            if s.recipe is not None and s.recipe.present(s.index) is None
+            origin
+            for origin, index, _ in self.sources
+            if origin.__class__ is Recipe
+            and (origin.present(index) is None or (self.saved and not origin.saved))
         ]
 
 
-def enter(table: Weakly, thing: Any) -> None:
+def sources_of(inputs: Sequence[Value]) -> tuple[Source, ...]:
+    found: list[Source] = []
+    for value in inputs:
+        storage = value._memory
+        recipe = storage.recipe
+        if recipe is not None:
+            found.append((recipe, recipe.index_of(storage), value._offset))
+        else:
+            if id(storage) not in _READ:
+                enter(_READ, storage)
+            found.append((storage, storage.version, value._offset))
+    return tuple(found)
+
+
+def enter(table: Weakly, thing: Any) -> weakref.ref[Any]:
     """Note an object weakly. Its removal runs no Python code, in which Ctrl-C would be lost."""
     key = id(thing)
-    table[key] = weakref.ref(thing, functools.partial(table.pop, key))
+    found = table[key] = weakref.ref(thing, functools.partial(table.pop, key))
+    return found
 
 
 def make_plain(storage: Storage) -> None:
@@ -171,32 +204,34 @@ def no_recipes() -> bool:
     return not any(_WITH_RECIPE.values())
 
 
-def readers(storage: Storage) -> list[Storage]:
-    """The storages with a recipe that depends, directly or not, on the plain `storage`."""
-    if id(storage) not in _READ:
+def readers(storages: Iterable[Storage]) -> list[Storage]:
+    """The storages with a recipe that depends, directly or not, on one of the plain `storages`."""
+    written = {s for s in storages if id(s) in _READ}
+    if not written:
         return []
     every = [s for pool in list(_WITH_RECIPE) for s in with_recipe(pool)]
-    reading = _reading((s.recipe for s in every), storage)
+    reading = _reading((s.recipe for s in every), written)
     return [s for s in every if reading[s.recipe]]
 
 
-def forget_reads(storage: Storage) -> None:
-    """Note that no recipe reads the storage."""
-    _READ.pop(id(storage), None)
+def forget_reads(storages: Iterable[Storage]) -> None:
+    """Note that no recipe reads the storages."""
+    for storage in storages:
+        _READ.pop(id(storage), None)
 
 
-def _reading(recipes: Iterable[Recipe], storage: Storage) -> dict[Recipe, bool]:
+def _reading(recipes: Iterable[Recipe], written: set[Storage]) -> dict[Recipe, bool]:
     reading: dict[Recipe, bool] = {}
     stack = [(recipe, False) for recipe in recipes]
     while stack:
         recipe, sources_done = stack.pop()
         if sources_done:
             reading[recipe] = any(
-                s.memory is storage if s.recipe is None else reading[s.recipe]
-                for s in recipe.sources
+                reading[origin] if origin.__class__ is Recipe else origin in written
+                for origin, _, _ in recipe.sources
             )
         elif recipe not in reading:
             reading[recipe] = False
             stack.append((recipe, True))
-            stack.extend((s.recipe, False) for s in recipe.sources if s.recipe is not None)
+            stack.extend((o, False) for o, _, _ in recipe.sources if o.__class__ is Recipe)
     return reading

@@ -6,14 +6,16 @@ the allocator needs memory.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import replay
+from rushlight.tape.memory.foresight import NEVER, Foresight
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy
 from rushlight.tape.memory.recipe import Mark, Recipe, with_recipe
-from rushlight.tape.memory.replay import Pins
+from rushlight.tape.memory.replay import Counters, Pins
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
@@ -27,6 +29,7 @@ class Region:
 
     witness: Any = None  # takes digests of what calls make here: Note [Proof]
     chooses = False  # whether `choose` is called
+    foresight: Foresight | None = None  # set inside budgets
     policy: Policy | None = None  # ranks the values dropped here; None: the outer region's policy
 
     def __init__(self) -> None:
@@ -34,6 +37,7 @@ class Region:
         self.mark = Mark(None if self.outer is None else self.outer.mark)
         if self.outer is not None:
             self.witness, self.chooses = self.outer.witness, self.outer.chooses
+            self.foresight = self.outer.foresight or self.foresight
 
     def enable_reclaim(self, pool: Pool) -> None:
         """Called for a recipe on this pool."""
@@ -47,6 +51,12 @@ class Region:
 
     def note(self, node: Node) -> None:
         """Called for a recorded node."""
+        for value in node.saved or ():
+            if value._memory.recipe is not None:
+                value._memory.recipe.saved = True
+        for storage in node.outs:
+            if storage.recipe is not None:
+                storage.recipe.saved = True
         if self.outer is not None:
             self.outer.note(node)
 
@@ -70,29 +80,107 @@ class Region:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
+class Ranking:
+    """The storages of a pool that can be dropped for blocks of one size, the last one first.
+
+    Made once for many requests; `tick` is when.
+    """
+
+    __slots__ = ("items", "policy", "tick", "until")
+
+    def __init__(self, pool: Pool, room: int, policy: Policy) -> None:
+        costs: dict[Recipe, float] = {}
+        scored = []
+        for i, storage in enumerate(with_recipe(pool)):
+            if storage.block is not None:
+                candidate = Candidate(storage, room, costs)
+                # What a backward pass has made comes last: to rebuild it is to repeat the pass.
+                late = storage.recipe.fleeting and candidate.wait != NEVER
+                small = storage.room < _SMALLEST_DROP
+                scored.append((late, small, policy.score(candidate), i, storage))
+        scored.sort(reverse=True)
+        self.items = [(s.recipe.serial, late, weakref.ref(s)) for late, *_, s in scored]
+        self.policy = policy
+        self.tick = Counters.tick
+        self.until = self.tick + len(scored) // _PER_RANKING
+
+    def choose(self, room: int, want: int, spared: set[Storage], late: bool) -> list[Storage]:
+        """The first storages, of `want` bytes or with one of the room asked for, or all.
+
+        Without `late` only those before the values of a backward pass.
+        """
+        chosen: list[Storage] = []
+        skipped: list[tuple[int, bool, weakref.ref[Storage]]] = []
+        freed = 0
+        while self.items and freed < want and (late or not self.items[-1][1]):
+            item = self.items.pop()
+            storage = item[2]()
+            recipe = None if storage is None or storage.block is None else storage.recipe
+            if storage is None or recipe is None or recipe.serial != item[0]:
+                continue
+            if storage in spared:
+                skipped.append(item)
+            elif recipe.used <= self.tick:  # else it is ranked again next time
+                chosen.append(storage)
+                freed += storage.room
+                if storage.room == room:
+                    break
+        found = _enough(chosen, min(want, freed))
+        left = [(s.recipe.serial, False, weakref.ref(s)) for s in chosen if s not in found]
+        self.items += reversed([*left, *skipped])
+        return found
+
+
+# Rankings by pool and room.
+_RANKINGS: dict[tuple[Pool, int], Ranking] = {}
+# A ranking holds for one call for each so many of its storages.
+_PER_RANKING = 8
+
+
 def reclaim(pool: Pool, room: int) -> bool:
-    """Drop rebuildable values in the policy's order until `room` fits; whether any was dropped."""
+    """Drop rebuildable values in the policy's order until `room` fits; whether any was dropped.
+
+    The order among kinds of values is that of Note [Replay]; what is pinned stays.
+    """
     with replay.LOCK:
         limit = pool.limit
         over = 0 if limit is None else pool.held + room - limit
         want = over if over > 0 else room  # the device itself is full
-        costs: dict[Recipe, float] = {}
-        pinned = Pins.pinned()
-        score = _policy().score
-        ranked = sorted(
-            (score(Candidate(s, room, costs)), i, s)
-            for i, s in enumerate(with_recipe(pool))
-            if s.block is not None and s.room >= _SMALLEST_DROP and s not in pinned
-        )
-        freed = 0
-        for _, _, storage in ranked:
-            if freed >= want:
-                break
+        pinned, brought = Pins.pinned(), Pins.pinned(frames=True)
+        spared = brought | Pins.needed_soon()
+        policy, key = _policy(), (pool, room)
+        ranking = _RANKINGS.get(key)
+        chosen: list[Storage] = []
+        if ranking is not None and ranking.policy is policy and Counters.tick <= ranking.until:
+            chosen = ranking.choose(room, want, spared, late=False)
+        if not chosen:
+            if len(_RANKINGS) > _MOST_RANKINGS:
+                _RANKINGS.clear()
+            ranking = _RANKINGS[key] = Ranking(pool, room, policy)
+            for kept in (spared, brought, pinned):
+                chosen = chosen or ranking.choose(room, want, kept, late=False)
+            for kept in (brought, pinned):
+                chosen = chosen or ranking.choose(room, want, kept, late=True)
+        if not brought.isdisjoint(chosen):
+            Pins.note_dropped(chosen)
+        for storage in chosen:
             drop(storage)
-            freed += storage.room
-            if storage.room == room:
-                break  # this block is reused for the request
-        return freed > 0
+        return bool(chosen)
+
+
+_MOST_RANKINGS = 64
+
+
+def _enough(chosen: list[Storage], want: int) -> list[Storage]:
+    """Those of the storages that suffice; the last is one of them."""
+    spare = sum(storage.room for storage in chosen) - want
+    kept = []
+    for storage in reversed(chosen[:-1]):
+        if storage.room <= spare:
+            spare -= storage.room
+        else:
+            kept.append(storage)
+    return [*reversed(kept), *chosen[-1:]]
 
 
 def _policy() -> Policy:
@@ -107,8 +195,8 @@ def _policy() -> Policy:
 
 
 def drop(storage: Storage) -> None:
-    if replay.Counters.watch is not None:
-        replay.Counters.watch.dropped(storage)
+    if Counters.watch is not None:
+        Counters.watch.dropped(storage)
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].
     address = storage.present_address
     assert address is not None

@@ -1,19 +1,36 @@
 """Rebuilding dropped storage from its recipe.
 
 # Note [Replay]
-1. `refill` makes dropped bytes from the nearest ancestors that are present, each recipe at most
-   once, without recursion. Intermediate results are freed after their last use.
-2. Every storage that can be dropped has a recipe, and every storage with a recipe has address None,
-   its bytes present or not. So its address is read only here, under LOCK: `pinned_addresses` inside
-   a region, for a caller that pins it during a read or write; `addresses` outside, which makes it
-   plain. A plain storage is never dropped.
-3. Pins are those of all live `Pins` objects: one that Ctrl-C left behind ends with its frame.
-4. A block becomes a storage's bytes only after the kernel that fills it was launched: after an
+1. `Rebuild` makes dropped bytes from the nearest ancestors that are present: depth first, with a
+   stack of frames, a recipe's sources in the order in which they were first made.
+2. Pinned is what the running kernel reads and writes. All else that has a recipe may be dropped for
+   a replay's own allocations, in this order: what the replay does not need; what it needs again
+   later (`uses`); the sources that waiting frames have so far, of each frame once; gradients. What
+   was dropped is rebuilt when its turn comes: each recipe runs once where memory allows, and at
+   most `MOST_RUNS` times in one replay. After that, BudgetError.
+3. Results that nobody holds are freed after their last use in the replay.
+4. Writes in a row are applied to one block, from the last version that is present, or whole.
+5. Every storage that can be dropped has a recipe, and every storage with a recipe has address None,
+   its bytes present or not. So its address is read only here, under LOCK: `bring` inside a region,
+   for a caller that pins it during a read or write; `addresses` outside, which makes it plain. A
+   plain storage is never dropped.
+6. Pins are those of all live `Pins` objects: one that Ctrl-C left behind ends with its frame.
+7. A block becomes a storage's bytes only after the kernel that fills it was launched: after an
    error the storage is still dropped.
+
+# Note [Floor]
+The least limit for a call is what is plain, plus the most of these: the blocks of its inputs and
+results; and for each input, in the order of making, its own need and the blocks of the inputs
+before it. The need of a present or plain input is its block; that of a dropped one follows from its
+recipe in the same way. For a chain of calls this is the largest call; for residual nets the largest
+call and the skips around it; for a U-Net the largest call and the skips that are open there; for a
+balanced tree it grows with the depth.
 """
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from time import perf_counter
@@ -25,13 +42,13 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory.recipe import (
     LONGEST,
+    MOST_WRITES,
     Recipe,
     Source,
-    Weakly,
-    enter,
     forget_reads,
     make_plain,
     readers,
+    sources_of,
 )
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.source_line import here
@@ -40,7 +57,9 @@ from rushlight.tape.record.written import describe_writes
 
 LOCK = locks.reentrant_lock()
 
-Made = dict[tuple[Recipe, int], Storage]
+MOST_RUNS = 64
+
+Key = tuple[Recipe, int]  # a result of a recipe
 
 
 class Counters:
@@ -56,43 +75,67 @@ class Counters:
 class Pins:
     """Storages that must not be dropped during one call; a context manager."""
 
-    every: ClassVar[Weakly] = {}
+    __slots__ = ("__weakref__", "frames", "groups", "me", "uses")
+
+    every: ClassVar[list[weakref.ref[Pins]]] = []
 
     def __init__(self, storages: Iterable[Storage] = ()) -> None:
-        self.counts: dict[Storage, int] = {}
-        for storage in storages:
-            self.add(storage)
+        self.groups: list[list[Storage]] = [list(storages)]
+        self.frames: list[Frame] = []  # of a replay; the last one runs
+        self.uses: dict[Key, int] = {}  # what the replay still needs, and how often
 
     def __enter__(self) -> Pins:
-        enter(self.every, self)
+        self.me = weakref.ref(self)
+        self.every.append(self.me)
         return self
 
     @unheard
     def __exit__(self, *_: object) -> None:
-        self.counts.clear()
-
-    def add(self, storage: Storage, times: int = 1) -> None:
-        self.counts[storage] = self.counts.get(storage, 0) + times
-
-    def remove(self, storage: Storage) -> None:
-        left = self.counts[storage] = self.counts[storage] - 1
-        if not left:
-            del self.counts[storage]
+        self.groups, self.frames, self.uses = [], [], {}
+        self.every.remove(self.me)
 
     @classmethod
-    def pinned(cls) -> set[Storage]:
-        """All pinned storages."""
-        alive = [reference() for reference in list(cls.every.values())]
-        return {storage for pins in alive if pins is not None for storage in pins.counts}
+    def pinned(cls, frames: bool = False) -> set[Storage]:
+        """All pinned storages; with `frames` also those that a frame can give up."""
+        found: set[Storage] = set()
+        for pins in cls._alive():
+            for group in pins.groups:
+                found.update(group)
+            for frame in pins.frames:
+                if frames or frame.is_firm or frame is pins.frames[-1]:
+                    found.update(frame.there.values())
+        return found
+
+    @classmethod
+    def needed_soon(cls) -> set[Storage]:
+        """The present storages that running replays read later."""
+        keys = [key for pins in cls._alive() for key in pins.uses]
+        found = (recipe.present(index) for recipe, index in keys)
+        return {storage for storage in found if storage is not None}
+
+    @classmethod
+    def note_dropped(cls, storages: Sequence[Storage]) -> None:
+        """Frames that gave something up keep the rest."""
+        for pins in cls._alive():
+            for frame in pins.frames:
+                if not frame.is_firm and any(s in storages for s in frame.there.values()):
+                    frame.is_firm = True
+
+    @classmethod
+    def _alive(cls) -> list[Pins]:
+        alive = [pins for me in cls.every if (pins := me()) is not None]
+        if len(alive) < len(cls.every):  # Ctrl-C left some behind
+            cls.every[:] = [pins.me for pins in alive]
+        return alive
 
 
 def run_in_region(
     plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any
 ) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
-    with LOCK, Pins(v._memory for v in inputs):
+    with LOCK, Pins() as pins:
         try:
-            ins = pinned_addresses(inputs)
+            ins = bring(inputs, pins)
             storages = [Storage(plan.pool, room) for room in plan.rooms]
             assert plan.launch is not None
             plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
@@ -110,21 +153,33 @@ def leave_recipe(
     storages: Sequence[Storage],
     region: Any,
 ) -> None:
-    Counters.tick += 1
-    for value in inputs:
-        region.use(value._memory)
-        if value._memory.recipe is not None:
-            value._memory.recipe.used = Counters.tick
+    """Note a call in a region: the uses of its inputs, and the recipe of its results."""
+    note_call(plan, inputs, region)
     if region.rebuilds(plan):
-        adopt_all(
-            Recipe(plan, params, tuple(Source(v) for v in inputs), region.mark), storages, region
-        )
+        adopt_all(Recipe(plan, params, sources_of(inputs), region.mark), storages, region)
+
+
+def note_call(plan: Plan, inputs: Sequence[Value], region: Any) -> None:
+    tick = Counters.tick = Counters.tick + 1
+    foresight = region.foresight
+    if foresight is not None:
+        foresight.call(plan)
+    for value in inputs:
+        storage = value._memory
+        region.use(storage)
+        recipe = storage.recipe
+        if recipe is not None:
+            recipe.used = tick
+            if foresight is not None:
+                foresight.use(recipe)
 
 
 def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
-    recipe.used = Counters.tick
-    if recipe.length >= LONGEST:
-        return  # a chain of recipes must end: see Note [Recipes] 3
+    recipe.used = recipe.serial = Counters.tick
+    if recipe.length >= LONGEST or recipe.writes > MOST_WRITES:
+        return  # a chain of recipes must end: see Note [Recipes]
+    if region.foresight is not None:
+        region.foresight.note(recipe)
     for i, storage in enumerate(storages):
         recipe.adopt(i, storage)
         region.enable_reclaim(storage.pool)
@@ -140,15 +195,28 @@ def addresses(inputs: Sequence[Value]) -> list[int]:
         return [v._memory.address + v._offset for v in inputs]  # type: ignore[operator]
 
 
-def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
-    """The inputs' addresses, after rebuilding dropped ones.
-
-    The caller holds LOCK and has pinned them.
-    """
-    for value in inputs:
-        if value._memory.present_address is None:
-            rebuild(value._memory)
+def bring(inputs: Sequence[Value], pins: Pins) -> list[int]:
+    """The inputs' addresses, after rebuilding dropped ones; all are pinned. LOCK is held."""
+    missing = [v._memory for v in inputs if v._memory.present_address is None]
+    if missing:
+        for storage in missing:
+            check_recipe(storage)
+        every = {v._memory: v._memory.recipe for v in inputs if v._memory.recipe is not None}
+        keys = [(recipe, recipe.index_of(storage)) for storage, recipe in every.items()]
+        Rebuild(sorted(keys, key=_serial), pins).run(hold=True)
+    else:
+        pins.groups.append([v._memory for v in inputs])
     return [v._memory.present_address + v._offset for v in inputs]  # type: ignore[operator]
+
+
+def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
+    """`bring` for a caller that has pinned the inputs itself."""
+    with Pins() as pins:
+        return bring(inputs, pins)
+
+
+def _serial(key: Key) -> int:
+    return key[0].serial
 
 
 def keep(storage: Storage) -> int:
@@ -158,117 +226,254 @@ def keep(storage: Storage) -> int:
         with LOCK:
             # Else another thread was first, or it was present.
             if storage.present_address is None:
-                rebuild(storage)
+                check_recipe(storage)
+                refill([(storage.recipe, storage.recipe.index_of(storage))])
             make_plain(storage)
             address = storage.address
     assert address is not None
     return address
 
 
-def rebuild(target: Storage) -> None:
-    """Fill a dropped storage."""
-    if target.recipe is None:
+def fetch(storages: Iterable[Storage]) -> None:
+    """Rebuild what a derivative is about to read, as far as there is room.
+
+    Its rule may come to a save only when it has made some gradients, which take room.
+    """
+    with LOCK:
+        missing = [s for s in storages if s.recipe is not None and s.block is None]
+        if missing:
+            with contextlib.suppress(BudgetError):
+                keys = [(s.recipe, s.recipe.index_of(s)) for s in missing]
+                refill(sorted(keys, key=_serial))
+
+
+def check_recipe(storage: Storage) -> None:
+    """Refuse a storage without bytes that has no recipe."""
+    if storage.recipe is None:
         raise RushlightError(
             "a tensor is read whose storage was resized to 0 bytes; give it memory with "
             ".untyped_storage().resize_(...) first"
         )
-    refill([(target.recipe, target.recipe.index_of(target))])
 
 
-def refill(targets: Sequence[tuple[Recipe, int]], hold: bool = False) -> list[Storage]:
+def refill(targets: Sequence[Key], hold: bool = False) -> list[Storage]:
     """A storage for each result of a recipe: the present one, or a rebuilt one.
 
-    The first may be dropped for the last, unless `held`: then all are present, and plain.
+    The first may be dropped for the last, unless `hold`: then all are present, and plain.
     """
-    found: Made = {(r, i): storage for r, i in targets if (storage := r.present(i)) is not None}
-    order, there = _order(recipe for recipe, index in targets if (recipe, index) not in found)
-    wanted = set(targets)
     with Pins() as pins:
-        for storage in there.values():
-            pins.add(storage)
+        found = Rebuild(targets, pins).run(hold)
         if hold:
-            for storage in found.values():
-                pins.add(storage)
-        uses = Counter(s.key for step in order for s in step.sources if s not in there)
-        made: Made = {}
-        for step in order:
-            read = [there.pop(s) if s in there else _used(s.key, made, uses) for s in step.sources]
-            for i, storage in enumerate(_run_again(step, read)):
-                if (step, i) in wanted:
-                    found[step, i] = storage
-                    if hold:
-                        pins.add(storage)
-                if uses[step, i]:
-                    made[step, i] = storage
-                    pins.add(storage, uses[step, i])
-            for storage in read:
-                pins.remove(storage)
-        if hold:
-            for storage in found.values():
+            for storage in found:
                 make_plain(storage)
-    return [found[key] for key in targets]
+    return found
 
 
-def _used(key: Any, made: Made, uses: Counter[Any]) -> Storage:
-    uses[key] -= 1
-    return made[key] if uses[key] else made.pop(key)
+class Frame:
+    """Results that are brought for one purpose: those that a recipe reads, or those asked for.
+
+    The steps are a recipe, or writes in a row, which fill one block; `order` is for the first.
+    """
+
+    __slots__ = ("began", "is_firm", "order", "read", "recipe", "steps", "storages", "there")
+
+    def __init__(self, recipe: Recipe | None, keys: Iterable[Key] = ()) -> None:
+        self.recipe = recipe
+        self.steps = [] if recipe is None else _steps(recipe)
+        self.storages: list[Storage] = []  # the results so far
+        self.there: dict[Key, Storage] = {}  # pinned
+        self.began = 0.0  # when its first step ran, for `Counters.watch`
+        self.is_firm = False  # whether nothing of it may be given up
+        self.read: set[Key] = set()  # all that the steps read
+        self.order: list[Key] = []  # what is to be brought; the last comes next
+        self.expect(_sources(self.steps[0], within=False) if self.steps else keys)
+
+    def expect(self, keys: Iterable[Key]) -> None:
+        self.there.clear()
+        self.order = sorted(set(keys), key=_serial, reverse=True)
+        self.read.update(self.order)
+
+    def look(self) -> Key | None:
+        """Pin what is present, in order; the first result that is not."""
+        for key, storage in list(self.there.items()):
+            if storage.block is None:  # it was given up, for what comes before it now
+                del self.there[key]
+                self.order.insert(0, key)
+        while self.order:
+            recipe, index = self.order[-1]
+            storage = recipe.present(index)
+            if storage is None:
+                return recipe, index
+            self.there[recipe, index] = storage
+            self.order.pop()
+        return None
 
 
-def _order(targets: Iterable[Recipe]) -> tuple[list[Recipe], dict[Source, Storage]]:
-    """The recipes to run, sources first, and the present storages they read."""
-    order: list[Recipe] = []
-    there: dict[Source, Storage] = {}
-    seen: set[Recipe] = set()
-    stack = [(recipe, False) for recipe in targets]
-    while stack:
-        step, ready = stack.pop()
-        if ready:
-            order.append(step)
-        elif step not in seen:
-            seen.add(step)
-            if not all(source.intact() for source in step.sources):
-                writes = describe_writes(
-                    s.memory for s in step.sources if s.memory is not None and not s.intact()
-                )
-                raise InplaceError(
-                    f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs "
-                    f"was overwritten in place {writes}; write to a clone instead, or leave the "
-                    "budget or checkpoint first"
-                )
-            stack.append((step, True))
-            for source in step.sources:
-                storage = source.present()
-                if storage is not None:
-                    there[source] = storage
-                elif source.recipe is not None:
-                    stack.append((source.recipe, False))
-    return order, there
+def _steps(recipe: Recipe) -> list[Recipe]:
+    """The recipe, after the writes before it whose results are not present."""
+    steps = [recipe]
+    while steps[-1].onto is not None:
+        old: Recipe = steps[-1].sources[-1][0]
+        if old.onto is None or old.present(0) is not None:
+            break
+        steps.append(old)
+    return steps[::-1]
 
 
-def _run_again(recipe: Recipe, sources: Sequence[Storage]) -> list[Storage]:
-    """The results, from pinned sources."""
-    plan, watch = recipe.plan, Counters.watch
-    began = 0.0 if watch is None else perf_counter()
-    ins = [
-        storage.present_address + source.offset  # type: ignore[operator]
-        for storage, source in zip(sources, recipe.sources, strict=True)
-    ]
+def _sources(recipe: Recipe, within: bool) -> set[Key]:
+    """The results that a recipe reads; `within` a row of writes the old version is at hand."""
+    keys = {(o, i) for o, i, _ in recipe.sources if o.__class__ is Recipe}
+    if within:
+        old, index, _ = recipe.sources[-1]
+        keys.discard((old, index))
+    return keys
+
+
+class Rebuild:
+    """A replay: makes results of recipes present. See Note [Replay]. The caller holds LOCK."""
+
+    def __init__(self, targets: Sequence[Key], pins: Pins) -> None:
+        self.targets = targets
+        self.pins = pins
+        self.made: dict[Key, Storage] = {}  # held while the replay needs them
+        self.runs: Counter[Recipe] = Counter()
+        pins.uses = self._count_uses()
+
+    def _count_uses(self) -> dict[Key, int]:
+        """How often each result is read, where every recipe runs once."""
+        uses: dict[Key, int] = {}
+        seen: set[Recipe] = set()
+        stack = [r for r, i in self.targets if r.present(i) is None]
+        while stack:
+            recipe = stack.pop()
+            if recipe in seen:
+                continue
+            seen.add(recipe)
+            for number, step in enumerate(_steps(recipe)):
+                for key in _sources(step, within=number > 0):
+                    uses[key] = uses.get(key, 0) + 1
+                    if key[0].present(key[1]) is None:
+                        stack.append(key[0])
+        return uses
+
+    def run(self, hold: bool) -> list[Storage]:
+        """A storage for each target; with `hold` they stay pinned, else only the last is sure."""
+        found: dict[Key, Storage] = {}
+        for keys in [self.targets] if hold else [[key] for key in self.targets]:
+            found |= self._bring(keys)
+            if hold:
+                self.pins.groups.append(list(found.values()))
+            self.pins.frames = []
+        self.pins.uses = {}
+        return [found[key] for key in self.targets]
+
+    def _bring(self, keys: Sequence[Key]) -> dict[Key, Storage]:
+        """Make results present."""
+        frames = self.pins.frames = [Frame(None, keys)]
+        made: list[Storage] = []  # holds results until they are pinned
+        while True:
+            frame = frames[-1]
+            missing = frame.look()
+            if missing is not None:
+                frames.append(Frame(missing[0]))
+            elif frame.recipe is None:
+                return frame.there
+            else:
+                made = self._step(frame, frame.recipe)
+                if made:
+                    frames.pop()
+
+    def _step(self, frame: Frame, recipe: Recipe) -> list[Storage]:
+        """Run the next step of a frame whose sources are pinned; the results after the last."""
+        step = frame.steps[0]
+        watch = Counters.watch
+        if watch is not None and not frame.began:
+            frame.began = perf_counter()
+        ins = [self._address(source, frame) for source in step.sources]
+        frame.storages = _run_again(step, ins, frame.storages)
+        Counters.nodes += 1
+        Counters.nbytes += sum(spec.nbytes for spec in step.plan.outs)
+        del frame.steps[0]
+        if frame.steps:
+            frame.expect(_sources(frame.steps[0], within=True))
+            return []
+        return self._finish(frame, recipe)
+
+    def _address(self, source: Source, frame: Frame) -> int:
+        origin, index, offset = source
+        if origin.__class__ is not Recipe:
+            if origin.version != index:
+                _refuse(frame.steps[0])
+            return int(origin.address + offset)
+        storage = frame.there.get((origin, index))
+        if storage is None:  # the old version, in the block of this row of writes
+            (storage,) = frame.storages
+        return int(storage.present_address + offset)  # type: ignore[operator]
+
+    def _finish(self, frame: Frame, recipe: Recipe) -> list[Storage]:
+        """Give the results to their storages, and free what nobody needs any more."""
+        uses = self.pins.uses
+        Counters.tick += 1
+        made = [_in_holder(recipe, i, storage) for i, storage in enumerate(frame.storages)]
+        if Counters.watch is not None:
+            Counters.watch.rebuilt(recipe, frame.storages, made, perf_counter() - frame.began)
+        for i, storage in enumerate(made):
+            if (recipe, i) in uses:
+                self.made[recipe, i] = storage
+        self.runs[recipe] += 1
+        if self.runs[recipe] == 1:
+            for key in frame.read:
+                left = uses.get(key, 0) - 1
+                if left > 0:
+                    uses[key] = left
+                else:
+                    uses.pop(key, None)
+                    self.made.pop(key, None)
+        elif self.runs[recipe] > MOST_RUNS:
+            raise BudgetError(
+                f"{recipe.plan.op.name} was rebuilt {MOST_RUNS} times for one value: the limit is "
+                "too near to the least one",
+                (recipe.plan.pool.limit or 0) + sum(recipe.rooms),
+            )
+        return made
+
+
+def _refuse(step: Recipe) -> None:
+    writes = describe_writes(
+        origin
+        for origin, version, _ in step.sources
+        if isinstance(origin, Storage) and origin.version != version
+    )
+    raise InplaceError(
+        f"{step.plan.op.name}: a dropped result must be rebuilt, but one of its inputs was "
+        f"overwritten in place {writes}; write to a clone instead, or leave the budget or "
+        "checkpoint first"
+    )
+
+
+def _run_again(recipe: Recipe, ins: Sequence[int], before: list[Storage]) -> list[Storage]:
+    """The results, from pinned sources; in a row of writes, the block of those `before`."""
+    plan, onto = recipe.plan, recipe.onto
+    launch = plan.launch if recipe.proof is None else recipe.proof
+    assert launch is not None
+    if before and onto is not None:
+        (storage,) = before
+        launch(storage.address + onto.offset, *ins[:-1], *plan.tail, *recipe.params)  # type: ignore[operator]
+        return before
     # Present results are written again, with the same bits; room for the others must not drop them.
-    there = [recipe.present(i) for i in range(len(plan.rooms))]
+    there = [recipe.present(i) for i in range(len(recipe.outs))]
     with Pins(storage for storage in there if storage is not None):
         storages = [
-            old or Storage(plan.pool, room) for old, room in zip(there, plan.rooms, strict=True)
+            old or Storage(plan.pool, room) for old, room in zip(there, recipe.rooms, strict=True)
         ]
-        launch = plan.launch if recipe.proof is None else recipe.proof
-        launch(*[s.present_address for s in storages], *ins, *plan.tail, *recipe.params)  # type: ignore[misc]
-    Counters.nodes += 1
-    Counters.nbytes += sum(spec.nbytes for spec in plan.outs)
-    Counters.tick += 1
-    recipe.used = Counters.tick
-    owners = [_in_holder(recipe, i, storage) for i, storage in enumerate(storages)]
-    if watch is not None:
-        watch.rebuilt(recipe, storages, owners, perf_counter() - began)
-    return owners
+        outs = [s.present_address for s in storages]
+        if onto is not None:
+            if onto.copy is not None:
+                onto.copy(outs[0], ins[-1])  # type: ignore[arg-type]
+            outs = [outs[0] + onto.offset]  # type: ignore[operator]
+            ins = ins[:-1]
+        launch(*outs, *ins, *plan.tail, *recipe.params)
+    return storages
 
 
 def _in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
@@ -279,18 +484,16 @@ def _in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
     if waiting is not None:
         waiting.block, made.address = made.address, None
         return waiting
-    reference = recipe.outs[index]
-    if reference is None or reference() is None:  # else it is held, but overwritten since
-        recipe.adopt(index, made)
+    recipe.adopt(index, made)
     return made
 
 
-def before_write(storage: Storage) -> None:
+def before_write(*storages: Storage) -> None:
     """Make every storage that depends on a plain storage plain, while its bytes are present.
 
-    See Note [Recipes] 4.
+    See Note [Recipes].
     """
-    with Pins([storage]):
-        for reader in readers(storage):
+    with Pins(storages):
+        for reader in readers(storages):
             keep(reader)
-    forget_reads(storage)
+    forget_reads(storages)

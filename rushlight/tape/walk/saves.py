@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight.core.errors import GraphFreedError, InplaceError
+from rushlight.tape.memory import replay
 from rushlight.tape.memory.checkpoint import restore_saves
 from rushlight.tape.memory.saved_tensor_hooks import PACKED, unpacked
 from rushlight.tape.record.call import make_value, rooted
+from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.record.written import describe_writes
 
@@ -48,6 +50,8 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
             f"{describe_writes(storages)}; it was saved at {node.place} (operands "
             f"{', '.join(map(repr, node.plan.ins))}); write to a clone instead, or after backward"
         )
+    if STATE.get().region is not None:
+        replay.fetch([*[v._memory for v in saved], *node.outs])
     return outs, _as_recorded(node, saved) if constant else saved
 
 

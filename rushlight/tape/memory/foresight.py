@@ -1,0 +1,102 @@
+"""When a value is next used: read from the record of an earlier step that began in the same way.
+
+# Note [Foresight]
+1. Inside budgets every call is counted within its step. A step begins when a budget is entered, and
+   at the first call after a backward pass. Its record has each call's plan and, for each call, the
+   calls that used its results. Replays are not counted.
+2. The last `MOST_STEPS` records are kept. While the calls of the step are those of a record, call
+   by call, that record says when each value is used next. Once they differ, another record with the
+   same beginning is taken, or none: then the policy goes by the time since the last use.
+3. A record has numbers only: it keeps no plan and no memory. It changes the choice of what is
+   dropped, never bits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.record.op import Plan
+from rushlight.tape.record.state import WALK
+
+MOST_STEPS = 4
+MOST_CALLS = 1 << 16  # in a record
+NEVER = 1 << 30  # calls until the next use of what is not used again
+
+
+class Record:
+    """The calls of a step."""
+
+    __slots__ = ("plans", "uses")
+
+    def __init__(self) -> None:
+        self.plans: list[int] = []  # their identities
+        self.uses: list[list[int]] = []  # of the results of each call
+
+
+class Foresight:
+    """The record of the step that runs, and the one that it follows. The caller holds LOCK."""
+
+    def __init__(self) -> None:
+        self.steps: list[Record] = []
+        self.record = Record()
+        self.known: Record | None = None
+        self.in_backward = self.fleeting = False  # of the last call
+        self.now = -1  # the index of the last call
+
+    def begin(self) -> None:
+        """Begin another step."""
+        if self.record.plans:
+            self.steps = [*self.steps[1 - MOST_STEPS :], self.record]
+        self.record = Record()
+        self.known = None
+        self.now = -1
+
+    def call(self, plan: Plan) -> None:
+        """Count a call."""
+        walk = WALK.get()
+        if walk is None and self.in_backward:
+            self.begin()
+        self.in_backward = walk is not None
+        self.fleeting = walk is not None and not walk.create
+        now = self.now = self.now + 1
+        record, known, key = self.record, self.known, id(plan)
+        if now >= MOST_CALLS:
+            self.known = None
+            return
+        record.plans.append(key)
+        record.uses.append([])
+        if not now or (known is not None and (now >= len(known.plans) or known.plans[now] != key)):
+            count = now + 1
+            self.known = next(
+                (s for s in reversed(self.steps) if s.plans[:count] == record.plans), None
+            )
+
+    def use(self, recipe: Recipe) -> None:
+        """Count a use of a recipe's results by the last call."""
+        record, index = recipe.born
+        if record is self.record and self.now < MOST_CALLS:
+            record.uses[index].append(self.now)
+
+    def note(self, recipe: Recipe) -> None:
+        """Note the recipe of the last call."""
+        recipe.born = self.record if self.now < MOST_CALLS else None, self.now
+        recipe.fleeting = self.fleeting
+        path = 0.0
+        for origin, _, _ in recipe.sources:
+            if origin.__class__ is Recipe and origin.path > path:
+                path = origin.path
+        recipe.path = path + recipe.plan.cost
+
+    def wait(self, recipe: Recipe) -> int | None:
+        """The calls until a recipe's results are used next; None where nothing tells."""
+        record, index = recipe.born
+        known = self.known
+        if known is None or record is not self.record:
+            return None
+        uses = known.uses[index]
+        following = bisect_right(uses, self.now)
+        return uses[following] - self.now if following < len(uses) else NEVER
+
+
+FORESIGHT = Foresight()
