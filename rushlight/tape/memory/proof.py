@@ -141,7 +141,7 @@ def addresses_of(recipe: Recipe, storages: Sequence[Storage]) -> list[int]:
 def plain_operands(recipe: Recipe) -> list[tuple[Spec, int]]:
     """The operands of a new recipe that no recipe makes, and where they are."""
     return [
-        (spec, origin.present_address + offset)
+        (spec, origin.present_address + offset)  # type: ignore[operator]
         for spec, (origin, _, offset) in zip(recipe.plan.ins, recipe.sources, strict=False)
         if isinstance(origin, Storage)
     ]

@@ -301,10 +301,10 @@ class Frame:
                 self.order.insert(0, key)
         while self.order:
             recipe, index = self.order[-1]
-            storage = recipe.present(index)
-            if storage is None:
+            found = recipe.present(index)
+            if found is None:
                 return recipe, index
-            self.there[recipe, index] = storage
+            self.there[recipe, index] = found
             self.order.pop()
         return None
 
