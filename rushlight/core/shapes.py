@@ -296,33 +296,33 @@ class Spec:
         return f"{self.dtype.name}{list(self.shape)}"
 
 
-class Known(weakref.ref[Any]):
+class InternedRef(weakref.ref[Any]):
     """A weak entry of a table, which removes itself."""
 
     __slots__ = ("key", "table")
 
     key: Any
-    table: dict[Any, Known]
+    table: dict[Any, InternedRef]
 
 
 _INTERNING = reentrant_lock()  # an entry may remove itself while its own thread adds another
-_SPECS: dict[Any, Known] = {}
+_SPECS: dict[Any, InternedRef] = {}
 
 
-def interned(table: dict[Any, Known], key: Any, spec: Any) -> Any:
+def interned(table: dict[Any, InternedRef], key: Any, spec: Any) -> Any:
     """The table's object for a key: `spec`, unless another thread has added one first."""
     with _INTERNING:
         known = table.get(key)
         present = None if known is None else known()
         if present is not None:
             return present
-        entry = Known(spec, _leave)
+        entry = InternedRef(spec, _leave)
         entry.key, entry.table = key, table
         table[key] = entry
         return spec
 
 
-def _leave(entry: Known) -> None:
+def _leave(entry: InternedRef) -> None:
     with _INTERNING:
         # Otherwise a new one of the same content is there already.
         if entry.table.get(entry.key) is entry:

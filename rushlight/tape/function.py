@@ -20,6 +20,7 @@ from threading import get_ident
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from rushlight.core.cache import Cache
 from rushlight.core.errors import (
     DeviceError,
     DTypeError,
@@ -33,7 +34,6 @@ from rushlight.core.errors import (
 from rushlight.core.shapes import Spec
 from rushlight.tape.dual.function import apply_to_duals, has_tangents
 from rushlight.tape.record import call
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.op import Grad, Op, Plan, never
 from rushlight.tape.record.state import STATE, Changed

@@ -12,9 +12,9 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory
+from rushlight.core.cache import Cache, cached, forget
 from rushlight.core.shapes import _SPECS, Spec
 from rushlight.devices.shared.registry import pool_of
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.op import Op
 
 
@@ -61,6 +61,24 @@ def test_tables_stay_small(monkeypatch):
     ]
     assert all(len(o.plans) <= 50 for o in touched)
     assert step(3) == first
+
+
+def test_a_cached_function_is_bounded_and_forgets(monkeypatch):
+    monkeypatch.setattr(Cache, "MOST", 3)
+    seen = []
+
+    @cached
+    def twice(n):
+        seen.append(n)
+        return None if n == 0 else 2 * n
+
+    assert [twice(n) for n in (0, 1, 0, 1)] == [None, 2, None, 2]
+    assert seen == [0, 1]
+    twice(2)
+    twice(3)  # the cache is full and cleared
+    assert (twice(3), twice(0), seen) == (6, None, [0, 1, 2, 3, 0])
+    forget()
+    assert (twice(3), seen) == (6, [0, 1, 2, 3, 0, 3])
 
 
 def test_a_spec_goes_with_its_last_holder():

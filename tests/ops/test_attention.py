@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rushlight.tape.record.cache import Cache
+from rushlight.core.cache import Cache
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import nn

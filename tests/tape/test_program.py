@@ -10,12 +10,12 @@ import gc
 import pytest
 
 import rushlight as rl
+from rushlight.core.cache import Cache, forget
 from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.view import views
 from rushlight.tape.program.program import Program, ProgramOp, Reference
 from rushlight.tape.program.trace import trace
 from rushlight.tape.record import call
-from rushlight.tape.record.cache import Cache, forget
 
 
 def traced(function, *values):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from functools import lru_cache
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import stub, threads
 from rushlight.devices.cpu.image_rows import FLAGS, FLOATS, LANES, PixelLoad
@@ -41,7 +41,7 @@ class Layout:
     table: int  # the address of `taps`
 
 
-@lru_cache(maxsize=256)
+@cached
 def layout(
     pixels: tuple[int, int],
     window: tuple[int, int],

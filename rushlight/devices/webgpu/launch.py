@@ -18,7 +18,7 @@ from rushlight.devices.webgpu.buffers import NUMBER_BITS, OFFSET_MASK, Buffers
 from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
 from rushlight.emit.wgsl.kernels import (
     MORE,
-    Step,
+    Dispatch,
     emit,
     layout_for,
     schedule,
@@ -230,7 +230,7 @@ def _contract_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) 
 
 def _launch_cut(
     built: Built,
-    steps: Sequence[Step],
+    steps: Sequence[Dispatch],
     buffers: tuple[int, ...],
     offsets: list[int],
     numbers: Sequence[Any],

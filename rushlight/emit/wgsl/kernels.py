@@ -34,7 +34,7 @@ CUT_AXIS = 16384
 MORE = "+"  # suffix of a form of Scan or Contract: it continues from an earlier launch's output
 
 
-class Step(NamedTuple):
+class Dispatch(NamedTuple):
     """One dispatch of a launch: the form, the workgroups, and roughly the steps of each."""
 
     form: str
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 # Of sizes, and of the operands' offsets in elements.
-Schedule = Callable[[Sequence[int], Sequence[int]], Sequence[Step]]
+Schedule = Callable[[Sequence[int], Sequence[int]], Sequence[Dispatch]]
 
 
 def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
@@ -126,31 +126,33 @@ def schedule(kernel: Kernel) -> Schedule:
     if isinstance(kernel, Contract):
         return _schedule_contract(kernel)
     if isinstance(kernel, Gather):
-        return lambda sizes, _: (Step("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),)
+        return lambda sizes, _: (
+            Dispatch("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),
+        )
     if isinstance(kernel, Scatter):
         return _schedule_scatter
     assert isinstance(kernel, Scan)
     return lambda sizes, _: (
-        Step("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),
+        Dispatch("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),
     )
 
 
-def _schedule_scatter(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Step]:
+def _schedule_scatter(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Dispatch]:
     groups = -(-(sizes[0] * sizes[2] * slices_of(sizes)) // GROUP) if sizes[1] else 0
-    return (Step("", groups, GROUP * sizes[1]),)
+    return (Dispatch("", groups, GROUP * sizes[1]),)
 
 
 def _schedule_map(kernel: Map) -> Schedule:
     run = packed_run(kernel)
     small = [(i, 4 // d.itemsize) for i, d in enumerate(kernel.outputs) if d.itemsize < 4]
 
-    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Step]:
+    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Dispatch]:
         total = 1
         for size in sizes:
             total *= size
         if run > 1 and not any(offsets[i] % per for i, per in small):
-            return (Step("packed", -(-total // (GROUP * run)), GROUP * run),)
-        return (Step("", -(-total // GROUP), GROUP),)
+            return (Dispatch("packed", -(-total // (GROUP * run)), GROUP * run),)
+        return (Dispatch("", -(-total // GROUP), GROUP),)
 
     return choose
 
@@ -159,24 +161,26 @@ def _schedule_rowwise(kernel: Rowwise) -> Schedule:
     long, many = (LONG_AXIS, GROUP) if kernel.vector == "axis" else (LONG_COLUMN, 16)
     passes = len(kernel.passes)
 
-    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Dispatch]:
         outer, axis, inner = sizes
         if axis > CUT_AXIS:
             return cut(-(-(outer * inner) // (GROUP // many)), -(-axis // CHUNK))
         walkers = many if axis > long else 1
         columns = GROUP // walkers
-        return (Step(str(walkers), -(-(outer * inner) // columns), axis * columns * (passes + 1)),)
+        return (
+            Dispatch(str(walkers), -(-(outer * inner) // columns), axis * columns * (passes + 1)),
+        )
 
-    def cut(tiles: int, chunks: int) -> list[Step]:
+    def cut(tiles: int, chunks: int) -> list[Dispatch]:
         work = CHUNK * (GROUP // many)
         steps = []
         for k in range(passes):
-            steps.append(Step(f"{many}/partial/{k}", tiles * chunks, work))
-            steps.append(Step(f"{many}/combine/{k}", tiles, chunks * GROUP // many))
+            steps.append(Dispatch(f"{many}/partial/{k}", tiles * chunks, work))
+            steps.append(Dispatch(f"{many}/combine/{k}", tiles, chunks * GROUP // many))
         if "element" in kernel.kinds:
-            steps.append(Step(f"{many}/elements", tiles * chunks, work))
+            steps.append(Dispatch(f"{many}/elements", tiles * chunks, work))
         if "row" in kernel.kinds:
-            steps.append(Step(f"{many}/rows", tiles, GROUP))
+            steps.append(Dispatch(f"{many}/rows", tiles, GROUP))
         return steps
 
     return choose
@@ -189,10 +193,10 @@ def _schedule_contract(kernel: Contract) -> Schedule:
         and compute_type(kernel.dtype).kind == kernel.compute.kind
     )
 
-    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Step]:
+    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Dispatch]:
         x, y, m, n, k = sizes
         if small and m > 8 and n > 8:
-            return (Step("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k),)
-        return (Step("", -(-(x * y * m * n) // GROUP), GROUP * k),)
+            return (Dispatch("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k),)
+        return (Dispatch("", -(-(x * y * m * n) // GROUP), GROUP * k),)
 
     return choose

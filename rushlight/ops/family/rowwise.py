@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.errors import NotDifferentiable
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
@@ -555,6 +555,6 @@ def call_rows(op: RowOp, inputs: Sequence[Value], dim: int, keepdim: bool) -> An
     return call.call(op, ready, (dim, bool(keepdim)))
 
 
-@lru_cache(maxsize=1 << 12)
+@cached
 def _scattered(op: RowOp, ins: tuple[Spec, ...], shape: Shape, dim: int) -> dict[int, Shape]:
     return scattered(op.formula(ins, op.moving(ins, dim)).kinds, ins, shape, dim)

@@ -24,9 +24,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import DType, float32, int32
 from rushlight.core.shapes import Shape, Spec, collapse, contiguous_strides, numel
 from rushlight.devices.shared.allocator import Scratch, room_for
@@ -113,7 +114,7 @@ def byte_offset(spec: Spec, at: tuple[int, ...]) -> int:
     return sum(i * step for i, step, n in moves if n > 1) * spec.dtype.itemsize
 
 
-@lru_cache(1024)
+@cached
 def steps_of(spec: Spec) -> Shape:
     """Strides of the last four dimensions, 0 where one is broadcast."""
     return tuple(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import FLOAT, INDEX, int64, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
@@ -95,7 +95,7 @@ def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
     return checked(pool, run, "cross_entropy", classes) if target.numel else lambda *_: None
 
 
-@functools.cache
+@cached
 def _cross_entropy(ignored: int) -> CrossEntropy:
     op = CrossEntropy(
         "cross_entropy",
@@ -122,7 +122,7 @@ def _is_kept(target: Expr, like: Expr, ignored: int) -> Expr:
     return s.where(target.eq(ignored), const(0, like.dtype), const(1, like.dtype))
 
 
-@functools.cache
+@cached
 def _mean_of_kept(ignored: int) -> DeclaredRow:
     """The losses' sum over the number of targets that are not ignored."""
     return DeclaredRow(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import (
     FIELD,
     FLOAT,
@@ -148,7 +148,7 @@ def instance_norm(
     return result
 
 
-@functools.cache
+@cached
 def _rms(eps: float) -> Callable[..., Value]:
     def body(r: Rows, x: Expr) -> Expr:
         return x * (1 / s.sqrt(r.sum(x * x) / r.extent(x.dtype) + eps))

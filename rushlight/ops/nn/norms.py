@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import FLOAT
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel
@@ -160,7 +160,7 @@ def _column_gradients(
     return parts
 
 
-@functools.cache
+@cached
 def _norm(eps: float, plain: bool = False) -> Norm:
     """Rows with mean 0 and variance 1 of (x, scale, shift), or of x alone."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import INDEX, DType, int32, int64
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel
@@ -122,7 +122,7 @@ def lowest(dtype: DType) -> Any:
 # ---- the largest ----
 
 
-@functools.cache
+@cached
 def _linear_index(rest: int, size: int, apart: int, length: int) -> Callable[..., Value]:
     """The linear index with one more dimension.
 

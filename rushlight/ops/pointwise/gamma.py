@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import FLOAT
 from rushlight.core.errors import KindError, RushlightError
 from rushlight.ops.create import creation
@@ -43,7 +43,7 @@ digamma = elementwise(
 )
 
 
-@functools.cache
+@cached
 def _polygamma(n: int) -> Callable[..., Any]:
     return elementwise(
         "polygamma",

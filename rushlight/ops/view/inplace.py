@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rushlight.core.cache import Cache
 from rushlight.core.dtypes import DType, bool_, castable, compute_type, int64, scalar_dtype
 from rushlight.core.errors import AnomalyError, DTypeError, InplaceError, ShapeError
 from rushlight.core.interrupts import Uninterrupted
@@ -41,7 +42,6 @@ from rushlight.tape.anomaly.blame import Mode
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.recipe import make_plain, no_recipes
 from rushlight.tape.record import call
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.op import Plan, Static, check_devices
 from rushlight.tape.record.state import STATE, Changed, impure, is_inference

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight.core.cache import Cache
 from rushlight.core.dtypes import int32
 from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.view.views import copy_into
 from rushlight.tape.memory.recipe import Onto, Recipe, sources_of
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.value import Value
 

@@ -21,12 +21,12 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from types import CodeType
 from typing import Any, NamedTuple
 from weakref import ref
 
 from rushlight.core import locks
+from rushlight.core.cache import cached
 from rushlight.core.dtypes import DType, real_type
 from rushlight.core.errors import AnomalyError
 from rushlight.core.shapes import Spec
@@ -212,7 +212,7 @@ def _test_of(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
 TESTS: dict[tuple[Pool, DType], Launch] = {}
 
 
-@lru_cache(maxsize=1024)
+@cached
 def rows_of(count: int) -> tuple[int, ...]:
     """The numbers of a `checker` of so many elements, in rows that occupy a whole GPU."""
     axis = next(

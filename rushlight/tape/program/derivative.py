@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from textwrap import indent
 from typing import Any
 
+from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call, template
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.op import Grad, Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight.core.cache import Cache
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import SparseOperandError
 from rushlight.core.shapes import Spec
 from rushlight.tape.program.program import Program, ProgramOp, Step
 from rushlight.tape.program.trace import trace
 from rushlight.tape.record import call
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE, Changed, State

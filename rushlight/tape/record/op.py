@@ -6,12 +6,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+from rushlight.core.cache import Cache
 from rushlight.core.dtypes import when_default_changes
 from rushlight.core.errors import DeviceError, NotDifferentiable, RushlightError, UnsupportedDType
 from rushlight.core.shapes import Spec, check_inside
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.kernel.shapes import Map, Rowwise
-from rushlight.tape.record.cache import Cache
 
 Static = tuple[Any, ...]
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import Known, Shape, Size, Spec, interned, numel, reach
+from rushlight.core.shapes import InternedRef, Shape, Size, Spec, interned, numel, reach
 from rushlight.tape.program.program import Program
 from rushlight.tape.program.trace import trace
 from rushlight.tape.record import call
@@ -88,7 +88,7 @@ class BatchSpec(Spec):
         return spec
 
 
-_SPECS: dict[Any, Known] = {}
+_SPECS: dict[Any, InternedRef] = {}
 
 
 class Batched(Value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight.core.cache import Cache
 from rushlight.core.errors import (
     DeviceError,
     DTypeError,
@@ -14,7 +15,6 @@ from rushlight.core.errors import (
 )
 from rushlight.core.shapes import Spec
 from rushlight.tape.record import call
-from rushlight.tape.record.cache import Cache
 from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Value

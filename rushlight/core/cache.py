@@ -1,4 +1,4 @@
-"""Bounded caches of results of specs and static arguments: plans, programs, gradients' seeds.
+"""Bounded caches of results of specs, sizes and static arguments: plans, programs, ops.
 
 A full cache is cleared, so a program with ever new shapes does not fill memory. All of them are
 cleared when the default dtype changes, on which the promotion of integers depends.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from rushlight.core.dtypes import when_default_changes
@@ -34,6 +35,18 @@ class Cache(dict[Any, Any]):
             self.clear()
         self[key] = made
         return made
+
+
+def cached(function: Callable[..., T]) -> Callable[..., T]:
+    """The function, its results kept in a cache by its positional arguments."""
+    known = Cache()
+
+    @functools.wraps(function)
+    def call(*args: Any) -> T:
+        found: Any = known.get(args, known)
+        return known.keep(args, function(*args)) if found is known else found
+
+    return call
 
 
 def forget() -> None:
