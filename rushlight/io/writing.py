@@ -140,25 +140,23 @@ def _write(obj: Any, file: Any) -> None:
 
 
 def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]) -> None:
-    """Have `write` fill a new file, which replaces `path` when it is complete.
+    """Have `write` fill a new file, which replaces `path` when it is complete and on the disk.
 
     A link is followed to its target. A path that is no ordinary file (a pipe, a device) is written
-    to. After an error no other file is left.
+    to. After an error no other file is left, and the error names the path.
     """
     target = os.path.realpath(os.fsdecode(path))
-    try:
-        old: os.stat_result | None = os.stat(target)
-    except OSError:
-        old = None
+    old: os.stat_result | None = None
+    with contextlib.suppress(FileNotFoundError):
+        old = os.stat(target)
     if old is not None and not stat.S_ISREG(old.st_mode):
         with open(target, "wb") as file:
             write(file)
         return
     # The umask applies to the mode given to `open`.
     mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777
-    temporary = os.path.join(
-        os.path.dirname(target), f".rushlight-{os.getpid()}-{secrets.token_hex(8)}.part"
-    )
+    folder = os.path.dirname(target)
+    temporary = os.path.join(folder, f".rushlight-{os.getpid()}-{secrets.token_hex(8)}.part")
     flags = (
         os.O_WRONLY
         | os.O_CREAT
@@ -171,11 +169,34 @@ def replacing(path: str | bytes | os.PathLike[Any], write: Callable[[Any], None]
             if old is not None:
                 _copy_owner_and_mode(file.fileno(), old, mode)
             write(file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        if isinstance(error, OSError) and error.errno and error.filename in (None, temporary):
+            raise _naming(target, error) from error
         raise
+    _sync_folder(folder)
+
+
+def _naming(target: str, error: OSError) -> OSError:
+    """An error of the temporary file as one of the file that was to be written."""
+    why = str(error.strerror)
+    if isinstance(error, PermissionError):
+        why += " to write a new file in its folder, which would replace it when complete"
+    return OSError(error.errno, why, target)
+
+
+def _sync_folder(folder: str) -> None:
+    """Write a folder's names to the disk, where the system can: after a rename, the new one."""
+    with contextlib.suppress(OSError):  # Windows opens no folder, some file systems sync none
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _copy_owner_and_mode(handle: int, old: os.stat_result, mode: int) -> None:
@@ -199,9 +220,10 @@ def save(
 ) -> None:
     """Write tensors in any nesting of containers to a path or a file.
 
-    A path is replaced only when all is written. Tensors that share memory share it again when they
-    are loaded; one alone is written without the rest of its memory. The arguments after `f` concern
-    PyTorch's own format and are accepted for compatibility.
+    A path is replaced only when all is written and on the disk: a process that is killed, or a
+    machine that stops, leaves the old file or the new one. Tensors that share memory share it again
+    when they are loaded; one alone is written without the rest of its memory. The arguments after
+    `f` concern PyTorch's own format and are accepted for compatibility.
     """
     if hasattr(f, "write"):
         _write(obj, f)

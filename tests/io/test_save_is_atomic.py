@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,8 +182,8 @@ file, ones = f"{folder}/f", rl.ones(10_000)
 for act in (lambda: rl.save(ones, file), lambda: save_file({"a": ones}, file)):
     try:
         act()
-    except OSError:
-        pass
+    except OSError as error:
+        assert error.filename == os.path.realpath(file), error
     else:
         sys.exit("no error")
     assert rl.load(f"{folder}/f") == "old"
@@ -220,6 +223,125 @@ assert stopped == 60
 @posix
 def test_ctrl_c_leaves_a_whole_file_and_nothing_else(tmp_path):
     subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path)], check=True, timeout=WAIT)
+
+
+KILLED = """
+import os, random, signal, sys, time
+import rushlight as rl
+folder = sys.argv[1]
+old, new = rl.zeros(300_000), rl.ones(300_000)
+file = f"{folder}/f"
+
+def forked(act):
+    child = os.fork()
+    if child == 0:
+        act()
+        os._exit(0)
+    return child
+
+def at_event(number):
+    # Kill this process at its event `number`: a call, a return, or a call into C.
+    left = [number]
+    def count(frame, event, arg):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    sys.setprofile(count)
+    rl.save(new, file)
+    sys.setprofile(None)
+
+def always():
+    while True:
+        rl.save(new, file)
+        rl.save(old, file)
+
+def whole():
+    found = rl.load(file)
+    assert found.shape == (300_000,) and (found == found[0]).all()
+    return bool(found[0])
+
+seen, number = [], 1
+while not seen or seen[-1][0]:  # until the save ends before the event
+    rl.save(old, file)
+    _, status = os.waitpid(forked(lambda: at_event(number)), 0)
+    seen.append((os.WIFSIGNALED(status), whole()))
+    number += random.Random(number).randrange(1, 8)
+assert not seen[0][1] and seen[-1][1] and len(seen) > 20, seen
+for seed in range(20):
+    child = forked(always)
+    time.sleep(random.Random(seed).random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    whole()
+"""
+
+
+@posix
+def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=True, timeout=WAIT)
+
+
+@posix
+def test_the_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_end(
+    tmp_path, monkeypatch
+):
+    calls = []
+
+    def noted(name, real):
+        def called(*args):
+            what = os.fstat(args[0]).st_mode if name == "fsync" else 0
+            calls.append((name, stat.S_ISDIR(what), os.listdir(tmp_path)))
+            return real(*args)
+
+        monkeypatch.setattr(os, name, called)
+
+    noted("fsync", os.fsync)
+    noted("replace", os.replace)
+    rl.save(rl.ones(3), tmp_path / "f")
+    assert [call[:2] for call in calls] == [("fsync", False), ("replace", False), ("fsync", True)]
+    assert "f" not in calls[1][2] and calls[2][2] == ["f"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_an_error_of_the_disk_when_it_syncs_leaves_the_old_file(tmp_path, monkeypatch, number):
+    def fails(handle):
+        raise OSError(number, os.strerror(number))
+
+    rl.save("old", tmp_path / "f")
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match=f"{os.strerror(number)}.*{tmp_path / 'f'}"):
+        rl.save(rl.ones(3), tmp_path / "f")
+    assert rl.load(tmp_path / "f") == "old" and os.listdir(tmp_path) == ["f"]
+
+
+@posix
+def test_a_folder_that_cannot_be_written_to_is_named():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(os.path.realpath(name))
+        rl.save("old", folder / "f")
+        (folder / "f").chmod(0o666)
+        folder.chmod(0o555)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)  # permissions do not bind root
+        try:
+            with pytest.raises(PermissionError, match="new file in its folder") as caught:
+                rl.save("new", folder / "f")
+        finally:
+            if root:
+                os.seteuid(0)
+            folder.chmod(0o755)
+        assert caught.value.filename == str(folder / "f")
+        assert rl.load(folder / "f") == "old" and os.listdir(folder) == ["f"]
+
+
+@posix
+def test_links_that_lead_nowhere_are_errors(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError, match="symbolic links"):
+        rl.save(1, tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
 TWO = """
