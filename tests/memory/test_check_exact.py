@@ -193,6 +193,20 @@ def test_models(name, device):
     assert content(model) == before and x.grad is None
 
 
+def test_each_call_is_rebuilt_about_once():
+    """Also where gradients of one weight are added up in place, many times."""
+    calls = 100
+    x, w = rl.rand(4, 4), rl.rand(4, 4, requires_grad=True)
+
+    def function():
+        h = x
+        for _ in range(calls):
+            h = (h @ w).tanh()
+        return h
+
+    assert calls < memory.check_exact(function)["drops"] < 10 * calls
+
+
 COUNTED = rl.zeros(1)
 
 

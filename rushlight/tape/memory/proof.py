@@ -10,7 +10,8 @@
 4. The sources of a replay are plain, or were rebuilt and compared before. So the first recipe whose
    digest differs is the call at fault.
 5. A `Proving` region gives every call a recipe. With `drops` each result is dropped as soon as it
-   is made, and kept once it was rebuilt: each call is replayed once.
+   is made, and kept once it was rebuilt: each call is replayed once. A row of in-place writes is
+   replayed from its start, so it is dropped up to the `_LONGEST`-th.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rushlight.tape.record.source_line import SourceLine, here
 
 _CHUNK = 16 << 20  # bytes copied to the host at once
 _PATTERN = 0x5A
+_LONGEST = 4
 
 
 class Witness:
@@ -58,7 +60,10 @@ class Witness:
             self.trace.append(recipe.proof)
         if self.drops:
             for storage in storages:
-                drop(storage)
+                if recipe.length <= _LONGEST:
+                    drop(storage)
+                else:
+                    make_plain(storage)
 
 
 class Proof:
