@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 
 import pytest
@@ -408,3 +409,65 @@ def test_modules_and_parameters(device):
         checkpoint(block, x, use_reentrant=False, **named).sum().backward()
         found.append([p.grad.numpy(force=True).tobytes() for p in block.parameters()])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("policy", CheckpointPolicy)
+def test_calls_with_several_results_and_reads_of_elements(device, policy):
+    def function(x, y):
+        spread, mean = rl.var_mean(x @ y, dim=-1)
+        largest, where = rl.topk(x @ y, 2)
+        scale = 2.0 if (x @ y).sum().item() > 0 else 3.0
+        return spread.sin() + mean.exp() + (largest * scale).sum(-1) + where.sum(-1)
+
+    inputs = pair(device)
+    want = gradients(function, inputs)
+    assert gradients(function, inputs, context_fn=blocks(lambda *_: policy)) == want
+
+
+def test_inputs_and_detached_values_as_results():
+    def function(x, y):
+        return x, y.detach(), (x @ y).tanh()
+
+    x, y = pair()
+    a, b, c = checkpoint(function, x, y, context_fn=blocks([aten.mm.default]))
+    (a * b + c).sum().backward()
+    g = x.grad
+    x.grad = None
+    (x * y.detach() + (x @ y).tanh()).sum().backward()
+    assert rl.equal(x.grad, g)
+
+
+@pytest.mark.parametrize("policy", CheckpointPolicy)
+def test_memory_is_given_back_after_backward(policy):
+    x = rl.rand(64, 64, requires_grad=True)
+    before = memory.allocated()
+    y = checkpoint(lambda x: (x @ x).tanh().sum(), x, context_fn=blocks(lambda *_: policy))
+    y.backward()
+    x.grad = None
+    del y
+    assert memory.allocated() == before
+
+
+def test_a_checkpoint_that_is_never_differentiated_is_freed():
+    x = rl.rand(64, 64, requires_grad=True)
+    before = memory.allocated()
+    for policy in CheckpointPolicy:
+        y = checkpoint(lambda x: (x @ x).tanh().exp(), x, context_fn=blocks(lambda *_, p=policy: p))
+        del y
+        assert memory.allocated() == before
+
+
+def test_an_error_inside_frees_what_was_kept():
+    x = rl.rand(64, 64, requires_grad=True)
+    gc.collect()  # frames of earlier errors
+    before = memory.allocated()
+
+    def function(x):
+        (x @ x).tanh()
+        raise KeyError("mine")
+
+    for policy in CheckpointPolicy:
+        with pytest.raises(KeyError):
+            checkpoint(function, x, context_fn=blocks(lambda *_, p=policy: p))
+    gc.collect()
+    assert memory.allocated() == before
