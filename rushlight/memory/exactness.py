@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -67,11 +68,10 @@ def check_exact(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, 
         if limits:
             ways["budget"] = _Budgeted(limits)
         for name, way in ways.items():
-            before = Counters.nodes
             got = trial.proven(way)
             if got is not None:
+                rebuilt[name] = trial.rebuilt
                 trial.compare(first, got, way, f"a run that recomputes ({name})")
-                rebuilt[name] = Counters.nodes - before
     return rebuilt
 
 
@@ -167,15 +167,19 @@ class _Trial:
         self.state = State((fn, self.args, self.kwargs))
         self.differentiates: bool | None = None  # not known before the first run
         self.cotangents: dict[str, Tensor] = {}
+        self.rebuilt = 0  # values rebuilt in the last run
 
     def outcome(self, way: Way, witness: Witness | None = None) -> dict[str, Bits]:
         """All that a run leaves, by name."""
         self.state.restore()
+        before = Counters.nodes
         result = way(
             lambda: self.fn(*self.args, **self.kwargs), self._backward, witness or Witness()
         )
         found = {f"result{name}": bits_of(tensor) for name, tensor in tensors_in(result)}
-        return found | self.state.bits()
+        found |= self.state.bits()
+        self.rebuilt = Counters.nodes - before
+        return found
 
     def _backward(self, result: Any) -> None:
         """Differentiate the results, unless the function did."""
@@ -231,13 +235,16 @@ class _Trial:
     def _traced(self, way: Way) -> ExactnessError | None:
         """The first call that differs between a plain run and one of this way, as an error."""
         a, b = self._trace(_plain), self._trace(way)
-        for i in range(max(len(a), len(b))):
-            if i >= min(len(a), len(b)) or not _is_same_call(a[i], b[i]):
-                return _repeat_error(a[i] if i < len(a) else None, b[i] if i < len(b) else None)
-            if a[i].operands != b[i].operands:
-                return _state_error(b[i])
-            if a[i].digests != b[i].digests:
-                return self._kernel_error(way, b[i])
+        repeated = way is _plain  # else a trace may end before backward, and other values are plain
+        for x, y in itertools.zip_longest(a, b):
+            if x is None or y is None:
+                return _repeat_error(x, y) if repeated else None
+            if not _is_same_call(x, y):
+                return _repeat_error(x, y)
+            if repeated and x.operands != y.operands:
+                return _state_error(y)
+            if x.digests != y.digests:
+                return self._kernel_error(way, y)
         return None
 
     def _trace(self, way: Way, kept: int | None = None) -> list[Proof]:

@@ -17,6 +17,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,7 +31,8 @@ from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.source_line import SourceLine, here
 
 _CHUNK = 16 << 20  # bytes copied to the host at once
-_PATTERN = 0x5A
+# Each fill has another byte: memory that was filled before shows too.
+_PATTERNS = itertools.cycle(range(0x41, 0x7F))
 _LONGEST = 4
 
 
@@ -205,8 +207,9 @@ def _gathered(spec: Spec, address: int) -> bytes:
 def _fill(spec: Spec, address: int) -> None:
     """Overwrite a dense result with the pattern."""
     if spec.high - spec.low == spec.nbytes:
+        byte = bytes([next(_PATTERNS)])
         for start in range(spec.low, spec.high, _CHUNK):
-            pattern = bytes([_PATTERN]) * min(_CHUNK, spec.high - start)
+            pattern = byte * min(_CHUNK, spec.high - start)
             spec.device.device.copy_in(address + start, memoryview(pattern))
 
 
