@@ -33,7 +33,7 @@ FAMILIES = {
 }
 # Namespace -> title of its page.
 NAMESPACES = {
-    "memory": "Budgets and counters of bytes",
+    "memory": "Budgets, counters of bytes, recordings",
     "autograd": "Gradients",
     "autograd.graph": "Records and hooks",
     "autograd.functional": "Derivatives of functions, the older form",

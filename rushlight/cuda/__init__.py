@@ -36,6 +36,7 @@ __all__ = [
     "max_memory_reserved",
     "memory_allocated",
     "memory_reserved",
+    "memory_summary",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
@@ -146,6 +147,12 @@ def memory_reserved(device: Any = None) -> int:
 
 
 max_memory_reserved = memory_reserved
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """The bytes in use and, where they were recorded, their owners: see `memory.summary`."""
+    _check_card(device)
+    return memory.summary("cuda") if is_initialized() else "Memory on cuda: the card is not in use"
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:

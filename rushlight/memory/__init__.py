@@ -1,8 +1,8 @@
-"""Memory: bytes in use, budgets, rebuilt values, transfers between host and devices.
+"""Memory: bytes in use, budgets, rebuilt values, transfers between host and devices, reports.
 
 Owns: what a user says and asks about memory. Takes: functions, modules, numbers of bytes. Gives:
-budgets, counts, errors. Never: a block of its own; `devices/shared/allocator.py` allocates, and
-`tape/memory/` drops and rebuilds.
+budgets, counts, errors, recordings. Never: a block of its own; `devices/shared/allocator.py`
+allocates, and `tape/memory/` drops and rebuilds.
 """
 
 from __future__ import annotations
@@ -25,12 +25,22 @@ from rushlight.tape.memory.policy import Candidate, LeastWork, Policy
 
 if TYPE_CHECKING:
     from rushlight.memory.exactness import check_exact
+    from rushlight.memory.recording import (
+        Recording,
+        _dump_snapshot as _dump_snapshot,
+        _record_memory_history as _record_memory_history,
+        _snapshot as _snapshot,
+        record,
+        report,
+        summary,
+    )
 
 __all__ = [
     "Candidate",
     "ExactnessError",
     "LeastWork",
     "Policy",
+    "Recording",
     "allocated",
     "budget",
     "check_exact",
@@ -39,14 +49,24 @@ __all__ = [
     "parse_bytes",
     "peak",
     "recomputed",
+    "record",
+    "report",
     "reserved",
     "reset_peak",
     "set_budget",
+    "summary",
     "transfers",
 ]
 
 _NAMES = Names(__name__)
-_NAMES.defined({"rushlight.memory.exactness": "check_exact"})
+_NAMES.defined(
+    {
+        "rushlight.memory.exactness": "check_exact",
+        "rushlight.memory.recording": """
+            Recording record report summary _dump_snapshot _record_memory_history _snapshot
+        """,
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
