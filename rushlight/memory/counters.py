@@ -10,7 +10,7 @@ from rushlight.tape.memory.replay import Counters
 
 
 def allocated(device: Any = None) -> int:
-    """Bytes that tensors own."""
+    """Bytes in use: of tensors, of launches, and of the device itself."""
     return resolve_pool(device).live
 
 

@@ -238,7 +238,9 @@ def test_code_that_cannot_be_built_raises(monkeypatch: pytest.MonkeyPatch) -> No
 
     with monkeypatch.context() as patch:
         patch.setattr(small, "load", fails)
-        launch: Any = blas.build(Contract(float32, float32), threads.runner())
+        launch: Any = blas.build(
+            Contract(float32, float32), threads.runner(), lambda: pool_of("cpu")
+        )
         for _ in range(2):
             with pytest.raises(MemoryError, match="no room for code"):
                 launch(*numbers(out, a, right))

@@ -13,6 +13,7 @@ from rushlight.core import dtypes as t
 from rushlight.core.config import required_devices
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceUnavailable
+from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.webgpu import open_device
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import Expr
@@ -29,6 +30,8 @@ class Bench:
 
     def __init__(self, without: tuple[str, ...]) -> None:
         self.device = open_device(without)
+        pool = Pool(self.device)
+        self.device.pool = lambda: pool
 
     def put(self, array: Array, shift: int = 0) -> int:
         """The array's address, `shift` elements into its own block, which is filled with ones."""

@@ -341,6 +341,13 @@ def test_threads_hand_cublas_handles_on():
 
     cublas = object.__new__(gemm.Cublas)
     cublas.library, cublas.local, cublas.free = Library, threading.local(), []
+    counted: list[int] = []
+
+    def count(make: Any) -> int:
+        counted.append(make())
+        return counted[-1]
+
+    cublas.counted = count
     meet = threading.Barrier(3)
 
     def use() -> int:
@@ -352,6 +359,7 @@ def test_threads_hand_cublas_handles_on():
     assert sorted(at_once(use, use, use)) == [1, 2, 3]
     for _ in range(3):
         assert sorted(at_once(use, use, use)) == [1, 2, 3]
+    assert sorted(counted) == [1, 2, 3]  # the memory of each handle
 
 
 # ---- stress ----

@@ -35,6 +35,7 @@ class CpuDevice:
             largest_block=1 << 47,
             description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
             convolves=convolve.available(),
+            join=memory.join if memory.joins else None,
         )
         self._status: dict[str, ctypes.c_int32] = {}
 
@@ -49,9 +50,10 @@ class CpuDevice:
         runner = threads.runner()
         if isinstance(kernel, Convolve):
             return convolve.build(kernel, runner, lambda: pool_of(self.name))
-        launch = blas.build(kernel, runner) if isinstance(kernel, Contract) else None
-        if launch is not None:
-            return launch
+        if isinstance(kernel, Contract):
+            launch = blas.build(kernel, runner, lambda: pool_of(self.name))
+            if launch is not None:
+                return launch
         if isinstance(kernel, Sort):
             return sorting.build(kernel, runner, lambda: pool_of(self.name))
         source = Source(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import DType, float32, float64
-from rushlight.devices.cpu import gemm, memory, small_products, stub
+from rushlight.core.errors import BudgetError
+from rushlight.devices.cpu import gemm, memory, small_products, stub, threads
 from rushlight.devices.cpu.native import Source
+from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.library.openblas import library
 from rushlight.devices.shared.protocol import Launch
 from rushlight.emit.llvm.kernels import arguments
@@ -14,7 +17,7 @@ from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Contract
 
 
-def build(kernel: Contract, runner: int) -> Launch | None:
+def build(kernel: Contract, runner: int, pool: Callable[[], Pool]) -> Launch | None:
     """A callable for the kernel, or None where plain loops are needed."""
     if kernel.compute not in (float32, float64):
         return None
@@ -25,13 +28,36 @@ def build(kernel: Contract, runner: int) -> Launch | None:
     pointers = [_address(found, name), *(_address(memory.library, n) for n in ("malloc", "free"))]
     if small_products.usable(kernel.dtype, kernel.compute):
         pointers += small_products.pointers(kernel.dtype)
-    return stub.callable_of(
+    own = stub.callable_of(
         Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel), combine=False),
-        arguments(kernel),
+        arguments(kernel) + "iii" * gemm.copied(kernel),
         "contract",
         runner,
         {"blas": pointers},
     )
+    return _with_arena(own, kernel.compute.itemsize, pool) if gemm.copied(kernel) else own
+
+
+def _with_arena(own: Launch, itemsize: int, pool: Callable[[], Pool]) -> Launch:
+    """The launch with memory for its copies. See Note [Copies of halves]."""
+
+    def run(slots: int, each: int, numbers: Sequence[int]) -> None:
+        with Scratch(pool(), room_for(slots * (gemm.FLAG + each))) as (arena,):
+            ctypes.memset(arena, 0, slots * gemm.FLAG)
+            own(*numbers, arena, slots, each)
+
+    def launch(*numbers: int) -> None:
+        x, y, m, n, k = numbers[3:8]
+        blocks, each = gemm.slots_of(m, n, k, itemsize)
+        slots = max(1, min(threads.count(), x * y * blocks))
+        try:
+            run(slots, each, numbers)
+        except BudgetError:
+            if slots == 1:
+                raise
+            run(1, each, numbers)
+
+    return launch
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -4,10 +4,16 @@ A task is one block of one product. Blocks depend on the sizes alone, so that th
 on the number of threads; each is one call of gemm on one thread. A matrix with a unit stride either
 way goes to gemm in place (transposed, if necessary); any other, and halves, go through a dense copy
 in the compute type. `small_products` is asked first, where the processor allows it.
+
+# Note [Copies of halves]
+Every factor and result of a product of halves is copied, so the caller gives an arena from the
+pool, cut into slots: a thread takes a free slot for its tasks and gives it back. A slot's flag is
+an i64 at the arena's start, every 64 bytes; zero is free. With fewer slots than threads, some wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, float32
@@ -22,6 +28,9 @@ from rushlight.kernel.shapes import Contract
 ROW_MAJOR, COLUMN_MAJOR = "101", "102"
 AS_IS, TRANSPOSED = "111", "112"
 SMALL, MEDIUM = 1 << 23, 1 << 27  # products of sizes below these are cut finer
+ROWS = (256, 256, 512)  # of a block: below SMALL, below MEDIUM, and beyond
+COLUMNS = (64, 128, 256)
+FLAG = 64  # bytes
 WIDTH = 16
 
 
@@ -51,6 +60,21 @@ def text(kernel: Contract) -> str:
     )
 
 
+def copied(kernel: Contract) -> bool:
+    """Whether a launch takes an arena: its address, its slots and their bytes come last."""
+    return kernel.dtype is not kernel.compute
+
+
+def slots_of(m: int, n: int, k: int, itemsize: int) -> tuple[int, int]:
+    """The blocks of one product, and the bytes of a slot, where a compute type has `itemsize`."""
+    size = 0 if m * n * k < SMALL else 1 if m * n * k < MEDIUM else 2
+    rows, columns = (
+        min(most[size], -(-length // 16) * 16) for length, most in ((m, ROWS), (n, COLUMNS))
+    )
+    blocks = -(-m // max(rows, 1)) * -(-n // max(columns, 1))
+    return blocks, (rows * columns + (rows + columns) * -(-k // 16) * 16) * itemsize
+
+
 BLOCKS = "define internal void @blocks(ptr readonly %args, ptr %numbers) noinline"
 OTHERS = 3  # where in @blas the pointers of `small_products` begin
 
@@ -62,7 +86,9 @@ def _blocks(declared: set[str]) -> str:
     arguments.next = 3
     _, _, m, n, k = terms(writer, arguments.words(5))
     small, medium = m * n * k < SMALL, m * n * k < MEDIUM
-    rows, columns = where(medium, 256, 512), where(small, 64, where(medium, 128, 256))
+    rows, columns = (
+        where(small, most[0], where(medium, most[1], most[2])) for most in (ROWS, COLUMNS)
+    )
     small_products.store_numbers(writer, small_products.even_blocks(m, n, rows, columns))
     return writer.function(BLOCKS)
 
@@ -127,7 +153,9 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
     out, a, b = (arguments.address() for _ in range(3))
     _, y, m, n, k = arguments.words(5)
     steps = [arguments.words(4) for _ in range(3)]
+    arena = arguments.words(3) if copied(kernel) else None
     way, (rows, columns, down, across) = _plan(writer, small)
+    flag, slot = ("", "") if arena is None else _take_slot(writer, arena)
     ours = writer.value(f"icmp ugt i64 {way}, {small_products.BLOCKS}")
     if small:
         with writer.when(ours):
@@ -146,8 +174,30 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
         for (base, step, r, c), shape in zip(corners, shapes, strict=True):
             place = corner(writer, kernel.dtype, base, step, (*where, r, c))
             matrices.append(_matrix(writer, kernel, place, shape, (step[2], step[3])))
-        _multiply(writer, kernel, matrices, (height, width, k))
+        _multiply(writer, kernel, matrices, (height, width, k), slot)
+    if arena is not None:
+        writer.line(f"store atomic i64 0, ptr {flag} release, align 8")
     return writer.function(FUNCTION.format(name="kernel"))
+
+
+def _take_slot(writer: Writer, arena: Sequence[str]) -> tuple[str, str]:
+    """A free slot of the arena: its flag, which is set, and its bytes."""
+    at, slots, nbytes = arena
+    start = writer.value(f"inttoptr i64 {at} to ptr")
+    number = writer.slot("i64", "0")
+    look, taken = writer.fresh("look"), writer.fresh("taken")
+    writer.line(f"br label %{look}")
+    writer.label(look)
+    here = writer.get(number)
+    flag = writer.value(f"getelementptr i8, ptr {start}, i64 {writer.mul(here, str(FLAG))}")
+    found = writer.value(f"cmpxchg ptr {flag}, i64 0, i64 1 acquire monotonic, align 8")
+    free = writer.value(f"extractvalue {{i64, i1}} {found}, 1")
+    following = writer.value(f"urem i64 {writer.add(here, '1')}, {slots}")
+    writer.set(number, following)
+    writer.line(f"br i1 {free}, label %{taken}, label %{look}")
+    writer.label(taken)
+    skip = writer.add(writer.mul(slots, str(FLAG)), writer.mul(here, nbytes))
+    return flag, writer.value(f"getelementptr i8, ptr {start}, i64 {skip}")
 
 
 def _matrix(
@@ -179,10 +229,20 @@ def _matrix(
 
 
 def _multiply(
-    writer: Writer, kernel: Contract, matrices: list[Matrix], sizes: tuple[str, str, str]
+    writer: Writer,
+    kernel: Contract,
+    matrices: list[Matrix],
+    sizes: tuple[str, str, str],
+    slot: str,
 ) -> None:
-    """out = a b, each in place or in a dense copy."""
-    buffers = [_buffer(writer, kernel, matrix, fill=i > 0) for i, matrix in enumerate(matrices)]
+    """out = a b, each in place or in a dense copy, which lies in the slot where there is one."""
+    buffers = []
+    for i, matrix in enumerate(matrices):
+        buffers.append(_buffer(writer, kernel, matrix, slot, fill=i > 0))
+        if slot:
+            count = writer.mul(matrix.sizes[0], matrix.sizes[1])
+            whole = writer.value(f"and i64 {writer.add(count, '15')}, -16")
+            slot = pointer(writer, slot, kernel.compute, whole)
     out, a, b = matrices
     scalar = COMPUTE[kernel.compute]
     order = writer.value(f"select i1 {out.flipped}, i32 {COLUMN_MAJOR}, i32 {ROW_MAJOR}")
@@ -205,21 +265,26 @@ def _multiply(
         with writer.when(writer.value(f"xor i1 {matrix.direct}, true")):
             if i == 0:
                 _copy(writer, matrix, buffer, "deliver")
-            writer.line(f"call void {free}(ptr {buffer})")
+            if not slot:
+                writer.line(f"call void {free}(ptr {buffer})")
 
 
-def _buffer(writer: Writer, kernel: Contract, matrix: Matrix, *, fill: bool) -> str:
-    """The address that gemm reads."""
+def _buffer(writer: Writer, kernel: Contract, matrix: Matrix, given: str, *, fill: bool) -> str:
+    """The address that gemm reads: the matrix, or its copy, at `given` where that is there."""
     slot = writer.slot("ptr", matrix.place)
     with writer.when(writer.value(f"xor i1 {matrix.direct}, true")):
-        malloc = writer.value("load ptr, ptr getelementptr (ptr, ptr @blas, i64 1)")
-        count = writer.mul(matrix.sizes[0], matrix.sizes[1])
-        nbytes = writer.mul(writer.add(count, "1"), str(kernel.compute.itemsize))
-        dense = writer.value(f"call ptr {malloc}(i64 {nbytes})")
+        dense = given or _allocated(writer, kernel, matrix)
         writer.set(slot, dense)
         if fill:
             _copy(writer, matrix, dense, "fetch")
     return writer.get(slot)
+
+
+def _allocated(writer: Writer, kernel: Contract, matrix: Matrix) -> str:
+    malloc = writer.value("load ptr, ptr getelementptr (ptr, ptr @blas, i64 1)")
+    count = writer.mul(matrix.sizes[0], matrix.sizes[1])
+    nbytes = writer.mul(writer.add(count, "1"), str(kernel.compute.itemsize))
+    return writer.value(f"call ptr {malloc}(i64 {nbytes})")
 
 
 def _copy(writer: Writer, matrix: Matrix, dense: str, name: str) -> None:

@@ -2,9 +2,8 @@
 
 A block of MAPPED bytes or more has its own mapping: `free` of the C library keeps its memory, and a
 process inside a budget would grow beyond it. A block of LARGE bytes or more lies on huge pages
-where the system has them: few page faults. The pages of the last freed block, and KEPT bytes of
-others, are kept for the next requests: a budget frees blocks to take others, and new pages would
-cost a fault each.
+where the system has them: few page faults. A budget frees blocks to take others: `join` moves their
+pages to the new block, since new pages would cost a fault each.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from rushlight.core.interrupts import unheard
 
 ALIGNMENT = 64
 MAPPED = 1 << 16
-KEPT = 1 << 22
 HUGE_PAGE = 1 << 21
 LARGE = 1 << 22
 MADV_HUGEPAGE = 14
@@ -123,61 +121,6 @@ else:
             raise _refuse(nbytes)
         return block.value
 
-    # Pages of freed blocks: those of the last one, and KEPT bytes of others. Entries are removed
-    # and added without a call between the test and the change, so that one thread alone gets each:
-    # see Note [Counting and threads].
-    _spare: list[tuple[int, int]] = []
-    _mremap: Any = (
-        _bind("mremap", _pointer, _pointer, _size, _size, _int) if sys.platform == "linux" else None
-    )
-    _MAY_MOVE = 1
-
-    def _from_spare(whole: int) -> int | None:
-        """`nbytes` of spare pages, the rest of which stay spare; None where there are too few."""
-        at = -1
-        try:
-            for i, (_, room) in enumerate(_spare):  # the smallest that suffices, else the largest
-                best = _spare[at][1] if at >= 0 else 0
-                if at < 0 or (room < best if room >= whole <= best else room > best):
-                    at = i
-            if at < 0 or 2 * _spare[at][1] < whole:
-                return None
-            address, room = _spare[at]
-            if room > whole:
-                _spare[at] = (address + whole, room - whole)
-                return address
-            del _spare[at]
-        except IndexError:  # another thread took some
-            return None
-        if room == whole:
-            return address
-        found: list[Any] = []
-        try:
-            # As in `map_pages`.
-            found.extend(itertools.starmap(_mremap, ((address, room, whole, _MAY_MOVE),)))
-        except BaseException:
-            moved = found[0] if found else None
-            unmap_pages(
-                address if moved in (None, _FAILED) else moved,
-                room if moved in (None, _FAILED) else whole,
-            )
-            raise
-        if found[0] in (None, _FAILED):
-            unmap_pages(address, room)
-            return None
-        return int(found[0])
-
-    @unheard
-    def _keep_spare(most: int) -> None:
-        """Free spare pages, the oldest first, until at most so many bytes are left."""
-        while sum([room for _, room in _spare]) > most:
-            try:
-                address, room = _spare[0]
-                del _spare[0]
-            except IndexError:  # another thread took them
-                return
-            _munmap(address, room)
-
     def _allocate_pages(nbytes: int) -> int:
         if nbytes > capacity():
             raise OutOfMemoryError(
@@ -185,15 +128,6 @@ else:
             )
         slack = HUGE_PAGE if nbytes >= LARGE else 0
         whole = _whole(nbytes)
-        spare = _from_spare(whole) if _spare else None
-        try:
-            _keep_spare(KEPT)
-        except BaseException:  # Ctrl-C
-            if spare is not None:
-                unmap_pages(spare, whole)
-            raise
-        if spare is not None:
-            return spare
         start = map_pages(whole + slack)
         if start is None:
             raise _refuse(nbytes)
@@ -221,9 +155,37 @@ else:
         if nbytes < MAPPED:
             _free(address)
             return
-        pages = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        if _mremap is None:
-            _munmap(address, pages)
-            return
-        _spare.append((address, pages))
-        _keep_spare(KEPT + pages)
+        _munmap(address, _whole(nbytes))
+
+
+_mremap: Any = None
+if sys.platform == "linux" and mmap.PAGESIZE == 1 << 12:
+    _mremap = _bind("mremap", _pointer, _pointer, _size, _size, _int, _pointer)
+_MOVED = 3  # MREMAP_MAYMOVE and MREMAP_FIXED
+joins = _mremap is not None
+
+
+def join(blocks: list[tuple[int, int]], nbytes: int) -> int:
+    """One block on the pages of others, in order. See `protocol.Join`.
+
+    The caller defers signals.
+    """
+    address = at = _allocate_pages(nbytes)
+    end = address + nbytes
+    while blocks:
+        old, room = blocks[0]
+        kept = min(room, end - at)
+        if _mremap(old, kept, kept, _MOVED, at) in (None, _FAILED):
+            # Its pages lie in several mappings, and the system moves one at a time. The pages at
+            # `at` may be gone, and belong to another.
+            _munmap(address, at - address)
+            _munmap(at + kept, end - at - kept)
+            for block in blocks:
+                _munmap(*block)
+            blocks.clear()
+            return _allocate_pages(nbytes)
+        if room > kept:
+            _munmap(old + kept, room - kept)
+        del blocks[0]
+        at += kept
+    return address

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,7 @@ from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.cuda import gemm
 from rushlight.devices.cuda.driver import (
+    DEFAULT_STREAM,
     compile_kernel,
     is_out_of_memory,
     load_cublas,
@@ -55,6 +57,7 @@ class CudaDevice:
         self.session = open_session()
         self.runtime = self.session.runtime
         self.limits = self._describe()
+        self.ordered = self._frees_in_order()
         self.modules: list[object] = []  # loaded code lives as long as its launchers
         # The launcher of an indexed kernel sets this word; only then are the status words read.
         self.indexed = ctypes.c_int32(0)
@@ -77,7 +80,16 @@ class CudaDevice:
             asynchronous=True,
             largest_block=int(found["totalGlobalMem"]),
             description=description,
+            own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
         )
+
+    def _frees_in_order(self) -> bool:
+        """Whether the driver allocates and frees in the stream's order, waiting for no work."""
+        try:
+            self.runtime.freeAsync(self.runtime.mallocAsync(64, DEFAULT_STREAM), DEFAULT_STREAM)
+        except (AttributeError, RuntimeError):  # an old driver, or HIP
+            return False
+        return True
 
     def _zeros(self, nbytes: int) -> int:
         address = self.alloc(nbytes)
@@ -121,15 +133,25 @@ class CudaDevice:
     @cached_property
     def cublas(self) -> gemm.Cublas | None:
         library = load_cublas(self.session)
-        return None if library is None else gemm.Cublas(library)
+        return None if library is None else gemm.Cublas(library, self._counted)
 
     def _pool(self) -> Pool:
         return pool_of(self.name)
 
     # ---- memory ----
 
+    def _counted(self, make: Callable[[], int]) -> int:
+        """Call a library that takes memory of its own, and count what the driver gave it."""
+        before, _ = self.runtime.memGetInfo()
+        made = make()
+        after, _ = self.runtime.memGetInfo()
+        self._pool().count(max(0, before - after))
+        return made
+
     def alloc(self, nbytes: int) -> int:
         try:
+            if self.ordered:
+                return int(self.runtime.mallocAsync(nbytes, DEFAULT_STREAM))
             return int(self.runtime.malloc(nbytes))
         except self.runtime.CUDARuntimeError as error:
             if not is_out_of_memory(error):
@@ -143,7 +165,10 @@ class CudaDevice:
 
     @unheard
     def free(self, address: int, nbytes: int) -> None:
-        self.runtime.free(address)  # waits for the work that uses it
+        if self.ordered:
+            self.runtime.freeAsync(address, DEFAULT_STREAM)
+        else:
+            self.runtime.free(address)  # waits for the work that uses it
 
     def copy_in(self, address: int, source: memoryview) -> None:
         self._copy(address, _address_of(source), source.nbytes, self.runtime.memcpyHostToDevice)

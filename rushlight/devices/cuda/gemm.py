@@ -1,8 +1,8 @@
 """Contractions by cuBLAS: an override of the contract kernel that changes rounding only.
 
 float32 is computed in float32 (no TF32), halves are summed in float32 and never reduced in less.
-cuBLAS gives the same bits from run to run on one stream. Its workspace is its own and is not
-counted by the allocator.
+cuBLAS gives the same bits from run to run on one stream. The memory that a handle takes, a
+workspace, is counted when the handle is made.
 """
 
 from __future__ import annotations
@@ -159,10 +159,14 @@ class _Holder:
 
 
 class Cublas:
-    """cuBLAS's two products, with a handle per thread: threads may not share one."""
+    """cuBLAS's two products, with a handle per thread: threads may not share one.
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    `counted(make)` calls `make`, which gives a handle, and counts the memory that it takes.
+    """
+
+    def __init__(self, library: ctypes.CDLL, counted: Callable[[Callable[[], int]], int]) -> None:
         self.library = library
+        self.counted = counted
         self.local = threading.local()
         self.free: list[int] = []
         self.one = make_caller(address_of(library, "cublasGemmEx"), "piiiiippiipiippiiii")
@@ -179,6 +183,9 @@ class Cublas:
         return holder.handle
 
     def _make_handle(self) -> int:
+        return self.counted(self._create)
+
+    def _create(self) -> int:
         made = ctypes.c_void_p()
         _check_status(self.library.cublasCreate_v2(ctypes.byref(made)))
         _check_status(self.library.cublasSetStream_v2(made, ctypes.c_void_p(DEFAULT_STREAM)))

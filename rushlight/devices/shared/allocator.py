@@ -1,16 +1,22 @@
 """The allocator: every byte on every device is allocated and freed here, and counted.
 
 # Note [Budget]
-1. `live` is what storages own, `held` is live plus the cached free blocks. A limit is on `held`.
-2. A request that would cross the limit first frees cached blocks, then asks `reclaim` (set by the
-   tape) to drop rebuildable values, then raises BudgetError with the least sufficient limit. A
-   limit binds the threads inside its budget (`bound`, set by `memory/budget.py`, tells): others are
-   not refused. What they take counts, so the threads inside may have to drop more.
+1. `live` is what storages own, launches use as scratch and the device keeps for itself; `held` is
+   live plus the cached free blocks. A limit is on `held`.
+2. A request that would cross the limit takes the memory of cached blocks. Where those are too few,
+   it asks `reclaim` (set by the tape) to drop rebuildable values, then raises BudgetError with the
+   least sufficient limit. A limit binds the threads inside its budget (`bound`, set by
+   `memory/budget.py`, tells): others are not refused. What they take counts, so the threads inside
+   may have to drop more.
 3. When the device itself is out of memory the same steps are tried before OutOfMemoryError is
    raised.
 4. Without a limit the cache is bounded too: a program with ever new sizes would reuse none of it.
    When a new block is requested and more is cached than the peak in use plus SPARE, the excess is
    freed.
+5. Where the device joins blocks (`Limits.join`), cached ones become the requested one: a larger one
+   is cut, and the rest of it stays cached; several smaller ones are joined. Only blocks of PAGED
+   bytes or more are cut and joined, and only into such. Elsewhere cached blocks are given back to
+   the device, whole, and a new one is taken.
 
 # Note [Counting and threads]
 The interpreter switches threads, and raises Ctrl-C, after calls of C functions, at the start of
@@ -25,15 +31,18 @@ until they end. All counts in `Pool` and `Storage` follow this, here and where
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from rushlight.core import interrupts
 from rushlight.core.errors import BudgetError, OutOfMemoryError
-from rushlight.core.interrupts import unheard
+from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared.protocol import Device
 
 GRAIN = 64
+PAGE = 4096
+PAGED = 1 << 16  # blocks of this size and more are whole pages
 # bytes; no machine addresses more, and a larger number would overflow in a driver's call.
 MOST = 1 << 47
 SPARE = 64 << 20  # bytes that may be cached beyond the peak in use
@@ -41,9 +50,9 @@ SPARE = 64 << 20  # bytes that may be cached beyond the peak in use
 
 def room_for(nbytes: int) -> int:
     """The block size for `nbytes`: a multiple of the grain, coarser for large ones, for reuse."""
-    if nbytes <= 1 << 16:
+    if nbytes <= PAGED:
         return max(GRAIN, -(-nbytes // GRAIN) * GRAIN)
-    return -(-nbytes // 4096) * 4096
+    return -(-nbytes // PAGE) * PAGE
 
 
 def _unbound(pool: Pool) -> int | None:
@@ -61,9 +70,7 @@ class Pool:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.free: dict[int, list[int]] = {}
-        self.live = 0
-        self.peak = 0
-        self.held = 0
+        self.live = self.peak = self.held = device.limits.own
         self.reclaim: Callable[[Pool, int], bool] | None = None
         interrupts.hear_in_finalisers()
 
@@ -82,6 +89,12 @@ class Pool:
 
     def take_back(self, address: int, room: int) -> None:
         """Unregister lent memory."""
+
+    def count(self, nbytes: int) -> None:
+        """Count memory that a library of the device took for itself, and keeps."""
+        self.held += nbytes
+        self.live += nbytes
+        self.peak = max(self.peak, self.live)
 
     @unheard
     def take(self, room: int) -> int:
@@ -124,15 +137,16 @@ class Pool:
         if heard is not None:
             raise heard
 
-    def trim(self, want: int | None = None) -> int:
+    def trim(self, want: int | None = None, below: int = MOST) -> int:
         """Free cached blocks until `want` bytes are gone (all, if None); the bytes freed.
 
-        The smallest block that suffices goes alone; else the largest go first.
+        The smallest block that suffices goes alone; else the largest go first. Blocks of `below`
+        bytes and more stay.
         """
         gone = 0
         if self.held == self.live:
             return gone
-        rooms = sorted(self.free, reverse=True)
+        rooms = sorted([room for room in self.free if room < below], reverse=True)
         if want is not None:
             enough = [room for room in rooms if room >= want and self.free[room]]
             rooms = enough[-1:] or rooms
@@ -161,9 +175,10 @@ class Pool:
         while True:
             limit = Pool.bound(self)
             if limit is not None and self.held + room > limit:
-                self._make_way(room, limit)
+                if not self._regroup(room, limit):
+                    self._make_way(room, limit)
                 blocks = self.blocks(room)
-                if blocks:  # a reclaimed block of the same size
+                if blocks:
                     address = blocks[-1]
                     del blocks[-1]
                     return address
@@ -182,18 +197,73 @@ class Pool:
     def _make_way(self, room: int, limit: int) -> None:
         """Free or drop something, or raise."""
         over = self.held + room - limit
-        if over <= 0 or self.trim(over) or (self.reclaim is not None and self.reclaim(self, room)):
+        if over <= 0 or (over <= self.held - self.live and self.trim(over)):
             return
-        held = self.held
-        if held + room <= limit or self.free.get(room):
+        if self.reclaim is not None and self.reclaim(self, room):
+            return
+        live = self.live
+        if live + room <= limit or self.free.get(room):
             return  # another thread freed some
         raise BudgetError(
-            f"budget of {limit} bytes on {self.device.name}: {held} bytes are in use by values "
+            f"budget of {limit} bytes on {self.device.name}: {live} bytes are in use by values "
             "that cannot be "
             f"dropped and {room} more are asked for; the least sufficient budget here is "
-            f"{held + room} bytes",
-            held + room,
+            f"{live + room} bytes",
+            live + room,
         )
+
+    def _regroup(self, room: int, limit: int) -> bool:
+        """Turn cached blocks into one of `room` bytes, where there are enough.
+
+        See Note [Budget] 5.
+        """
+        join = self.device.limits.join
+        if join is None or room < PAGED:
+            return False
+        with Uninterrupted():
+            pieces = self._gather(room)
+            gained = sum([size for _, size in pieces])
+            self.held += room - gained  # counted first, as in `fresh`
+            over = self.held - limit
+            if over > 0 and self.held - self.live - room >= over:  # in small blocks
+                over -= self.trim(over, PAGED)
+            if pieces and over <= 0:
+                try:
+                    whole = pieces[0][1] == room
+                    made = pieces[0][0] if whole else join(pieces, room)
+                    self.blocks(room).append(made)
+                    return True
+                except OutOfMemoryError:
+                    pass
+            self.held -= room
+            for address, size in pieces:
+                self.held += size
+                self.blocks(size).append(address)
+        return False
+
+    def _gather(self, room: int) -> list[tuple[int, int]]:
+        """Cached blocks of `room` bytes or a little more, or all that there are; the last is cut.
+
+        The smallest that suffices is taken, else the largest.
+        """
+        pieces: list[tuple[int, int]] = []
+        rooms = sorted([size for size in self.free if size >= PAGED and not size % PAGE])
+        while room > 0 and rooms:
+            at = min(bisect_left(rooms, room), len(rooms) - 1)
+            size = rooms[at]
+            blocks = self.free[size]
+            if not blocks:
+                del rooms[at]
+                continue
+            address = blocks[-1]
+            del blocks[-1]
+            rest = size - room
+            if rest >= PAGED:
+                size = room
+                self.blocks(rest).append(address + room)
+            pieces.append((address, size))
+            room -= size
+        return pieces
 
 
 class Scratch:

@@ -19,6 +19,7 @@ Never: changes what a correct program computes.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import mmap
 from bisect import bisect_right, insort
 from collections import Counter, deque
@@ -177,7 +178,7 @@ class CheckedDevice:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.name = device.name
-        self.limits = device.limits
+        self.limits = dataclasses.replace(device.limits, join=None)  # guarded blocks stay whole
         self.known = Blocks()
         self.guarded = Guarded() if device.limits.host_memory else None
         self.poison = config.poison()

@@ -11,6 +11,10 @@ from rushlight.kernel.shapes import Kernel
 
 Launch = Callable[..., None]  # see Note [Kernel arguments]
 Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
+# join(blocks, nbytes): a block of `nbytes` in place of these, each an address and its size. What
+# they lack is new memory, and what the last has beyond it is freed. A block that is used up leaves
+# the list. Raises OutOfMemoryError.
+Join = Callable[[list[tuple[int, int]], int], int]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Limits:
     convolves: bool = False  # it builds Convolve, and that is faster
     computes: bool = True  # False: nothing runs, so there are no values to check
     software: bool = False  # runs on the host's processor, so it is no accelerator
+    own: int = 0  # bytes that it takes for itself when it is opened
+    join: Join | None = None  # None: a block is allocated and freed as a whole
 
 
 class Device(Protocol):

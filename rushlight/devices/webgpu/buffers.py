@@ -1,16 +1,19 @@
-"""Blocks of memory as wgpu buffers: addresses, copies, scratch memory and status words."""
+"""Blocks of memory as wgpu buffers: addresses, copies and status words."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import ALL, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import Uninterrupted, unheard
+from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Limits
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
 from rushlight.devices.webgpu.driver import Driver
+from rushlight.devices.webgpu.stream import BLOCKS
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64
 
 NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
@@ -20,10 +23,14 @@ STATUS_WORDS = 4096
 
 
 class Buffers(Driver):
-    """A driver with one buffer per block. Addresses are (buffer number << 40) + byte offset."""
+    """A driver with one buffer per block. Addresses are (buffer number << 40) + byte offset.
 
-    def __init__(self, opened: Opened) -> None:
+    `pool` gives the pool of launches' scratch blocks.
+    """
+
+    def __init__(self, opened: Opened, pool: Callable[[], Pool]) -> None:
         super().__init__(opened)
+        self.pool = pool
         self.copies = Copies(self)
         self.most_bindings = max(
             MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"]
@@ -34,7 +41,6 @@ class Buffers(Driver):
         self.status_used = False
         self._buffers: dict[int, Any] = {}
         self._next = 1
-        self._scratch = self._scratch_room = 0
         self._labels: dict[str, int] = {}
         self._status = self.alloc(STATUS_WORDS * 4)
 
@@ -73,20 +79,6 @@ class Buffers(Driver):
         return self.gpu.create_buffer(
             size=size, usage=usage.STORAGE | usage.COPY_SRC | usage.COPY_DST
         )
-
-    def scratch(self, nbytes: int) -> int:
-        """The address of a block for results between the dispatches of one launch.
-
-        It only grows.
-        """
-        if nbytes > self._scratch_room:
-            old, self._scratch_room = self._scratch_room, 0
-            if old:
-                self.free(self._scratch, old)
-            room = max(nbytes, min(1 << nbytes.bit_length(), self.limits.largest_block))
-            self._scratch = self.alloc(room)
-            self._scratch_room = room
-        return self._scratch
 
     @unheard
     def free(self, address: int, nbytes: int) -> None:
@@ -158,4 +150,5 @@ def _limits(opened: Opened) -> Limits:
         largest_block=largest // 64 * 64,
         description=opened.description,
         software=opened.software,
+        own=STATUS_WORDS * 4 + BLOCKS,
     )

@@ -21,7 +21,7 @@ class WebGPUDevice(Buffers):
     name = "webgpu"
 
     def __init__(self, opened: Opened) -> None:
-        super().__init__(opened)
+        super().__init__(opened, lambda: pool_of(self.name))
         if probe_fma(self):
             self.features |= {FUSED}
 
@@ -36,5 +36,5 @@ class WebGPUDevice(Buffers):
         if isinstance(kernel, Library):
             return library.build(self, kernel)
         if isinstance(kernel, Sort | Search):
-            return composed.build(kernel, self, lambda: pool_of(self.name))
+            return composed.build(kernel, self, self.pool)
         return build_launch(self, kernel)

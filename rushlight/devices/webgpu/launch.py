@@ -13,6 +13,7 @@ from typing import Any
 from rushlight.core import config
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError
+from rushlight.devices.shared.allocator import Scratch, room_for
 from rushlight.devices.shared.protocol import Launch
 from rushlight.devices.webgpu.buffers import NUMBER_BITS, OFFSET_MASK, Buffers
 from rushlight.devices.webgpu.stream import MOST_GROUPS, MOST_WORK, Stream, split
@@ -150,12 +151,12 @@ def _make_launch(built: Built, suffix: str) -> Launch:
         if not steps[0].groups:
             return
         buffers = tuple([a >> NUMBER_BITS for a in addresses])
+        if len(steps) > 1 or uses_scratch(steps[0].form):
+            _launch_cut(built, steps, buffers, offsets, numbers)
+            return
         with lock:
             if uses_status:
                 device.status_used = True
-            if len(steps) > 1 or uses_scratch(steps[0].form):
-                _launch_cut(built, steps, buffers, offsets, numbers)
-                return
             form, groups, work = steps[0]
             form += suffix
             found = bindings.get((buffers, form)) or built.binding(buffers, form)
@@ -235,15 +236,19 @@ def _launch_cut(
     offsets: list[int],
     numbers: Sequence[Any],
 ) -> None:
-    """A launch of several dispatches, which pass results on in the device's scratch buffer."""
+    """A launch of several dispatches, which pass results on in a scratch block."""
     count, device, layout = len(buffers), built.device, built.layout
-    scratch = device.scratch(scratch_bytes(built.kernel, numbers[count : count + layout.sizes]))
+    room = room_for(scratch_bytes(built.kernel, numbers[count : count + layout.sizes]))
     pack = struct.Struct(layout_for(built.kernel, steps[0].form).pack_format()).pack
     block = pack(0, 0, *offsets, 0, *_fitting(numbers[count:], layout.params))
-    everything = (*buffers, scratch >> NUMBER_BITS)
-    for form, groups, work in steps:
-        found = built.bindings.get((everything, form)) or built.binding(everything, form)
-        _record_parts(device.stream, found, block, groups, work)
+    # Taken before the lock: a drop may need it. It may be reused at once, by later dispatches.
+    with Scratch(device.pool(), room) as (scratch,), device.lock:
+        if built.uses_status:
+            device.status_used = True
+        everything = (*buffers, scratch >> NUMBER_BITS)
+        for form, groups, work in steps:
+            found = built.bindings.get((everything, form)) or built.binding(everything, form)
+            _record_parts(device.stream, found, block, groups, work)
 
 
 def _record_parts(stream: Stream, found: Binding, block: bytes, groups: int, work: int) -> None:

@@ -144,7 +144,7 @@ def reclaim(pool: Pool, room: int) -> bool:
     """
     with replay.LOCK:
         limit = pool.limit
-        over = 0 if limit is None else pool.held + room - limit
+        over = 0 if limit is None else pool.live + room - limit
         want = over if over > 0 else room  # the device itself is full
         pinned, brought = Pins.pinned(), Pins.pinned(frames=True)
         spared = brought | Pins.needed_soon()
