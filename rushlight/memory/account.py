@@ -314,12 +314,13 @@ class _Reader:
 
     def _end_scratch(self, pool: Pool, room: int, moments: list[int]) -> None:
         """What no storage explains is the end of scratch."""
-        spans = self.scratch.get((pool, room), [])
+        later = self.scratch.get((pool, room), [])[::-1]
+        begun: list[Span] = []
         for moment in moments:
-            for span in reversed(spans):
-                if span.died is None and span.born < moment:
-                    span.end(moment, FREED)
-                    break
+            while later and later[-1].born < moment:
+                begun.append(later.pop())
+            if begun:
+                begun.pop().end(moment, FREED)
 
 
 def _spec_of(plan: Plan, room: int) -> Spec | None:

@@ -13,10 +13,13 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from rushlight.memory.account import BEFORE, MADE, Account, Span
 from rushlight.memory.owners import ACTIVATIONS, DATA, FLIGHT, GRADIENTS, TEMPORARIES
@@ -26,6 +29,7 @@ Cut = tuple[int, int, int]  # the first moment, the one after the last, and byte
 
 _LEAST = 0.01  # of the peak: smaller savings are not named
 _SHARES = (0.75, 0.5)  # of the peak: budgets that are tried
+_MOST_CUTS = 4000
 _STEEP = 0.1  # the share of the recording that any change counts as, for the effort
 
 
@@ -71,7 +75,9 @@ def _peak_after(account: Account, cuts: Iterable[Cut]) -> int:
         if first < last:
             steps[first] += nbytes
             steps[last] -= nbytes
-    return max(live - cut for live, cut in zip(account.live, accumulate(steps), strict=False))
+    return max(
+        live - cut for live, cut in zip(account.live, itertools.accumulate(steps), strict=False)
+    )
 
 
 def _saving(
@@ -155,7 +161,9 @@ def _calls(account: Account, forward: list[Span], path: str) -> list[_Call]:
 
 
 def _first_derivative(backward: list[Span], path: str, after: int) -> int | None:
-    return next((s.born for s in backward if s.born >= after and _inside(s.module, path)), None)
+    start = bisect.bisect_left(backward, after, key=lambda s: s.born)
+    later = itertools.islice(backward, start, None)
+    return next((s.born for s in later if _inside(s.module, path)), None)
 
 
 def _interior(call: _Call, begins: int) -> Iterator[Cut]:
@@ -171,42 +179,59 @@ def _interior(call: _Call, begins: int) -> Iterator[Cut]:
 def _budgets(account: Account) -> Iterator[Saving]:
     if account.limit is not None:
         return
-    ranked = sorted(
-        (
-            (account.cost_of(s.origin) / s.nbytes, i, s)
-            for i, s in enumerate(account.spans)
-            if s.origin is not None and s.kind == ACTIVATIONS and s.began == MADE
-        ),
-        key=lambda entry: entry[:2],
-    )
+    values = [s for s in account.spans if s.kind == ACTIVATIONS and s.began == MADE]
     births = sorted(s.born for s in account.spans)
+    cuts = [_idle(account, s, births) for s in values]
+    costs = [account.cost_of(s.origin) if s.origin is not None else 0.0 for s in values]
     for share in _SHARES:
         limit = int(account.peak * share)
-        excess = [live - limit for live in account.live]
-        cuts: list[Cut] = []
-        cost = 0.0
-        for _, _, span in ranked:
-            if max(excess) <= 0:
-                break
-            cut = _idle(account, span, births)
-            if any(excess[m] > 0 for m in range(cut[0], cut[1])):
-                cuts.append(cut)
-                cost += account.cost_of(span.origin) if span.origin is not None else 0.0
-                for moment in range(cut[0], cut[1]):
-                    excess[moment] -= span.nbytes
-        if cuts and max(excess) <= 0:
+        chosen = _cheapest(account, cuts, costs, limit)
+        if chosen:
             size = f"{max(limit / 2**20, 0.1):.{0 if limit > 10 << 20 else 1}f}MiB"
-            terms = f"{len(cuts)} calls run again"
-            how = f'memory.budget("{size}")'
-            saving = _saving(account, cuts, f"a budget of {size}", how, cost, terms, "budget")
+            saving = _saving(
+                account,
+                [cuts[i] for i in chosen],
+                f"a budget of {size}",
+                f'memory.budget("{size}")',
+                sum(costs[i] for i in chosen),
+                f"{len(chosen)} calls run again",
+                "budget",
+            )
             yield saving._replace(floor=True)
+
+
+def _cheapest(
+    account: Account, cuts: Sequence[Cut], costs: Sequence[float], limit: int
+) -> list[int]:
+    """The cuts after which the curve is below a limit, the cheapest per byte first; [] if none.
+
+    Each is chosen for the moment that is highest when the others are made.
+    """
+    excess = np.array(account.live) - limit
+    first, last, sizes = (np.array([cut[k] for cut in cuts], dtype=np.int64) for k in range(3))
+    prices = np.array(costs) / np.maximum(sizes, 1)
+    chosen: list[int] = []
+    while True:
+        moment = int(excess.argmax())
+        if excess[moment] <= 0:
+            return chosen
+        usable = np.flatnonzero((first <= moment) & (moment < last))
+        if not len(usable) or len(chosen) > _MOST_CUTS:
+            return []
+        best = int(usable[prices[usable].argmin()])
+        excess[first[best] : last[best]] -= sizes[best]
+        last[best] = 0
+        chosen.append(best)
 
 
 def _idle(account: Account, span: Span, births: list[int]) -> Cut:
     """The moments between the request after a value was made and the one before it goes."""
     end = len(account.live) if span.died is None else span.died
-    later = [m for m in births if span.born < m < end]
-    return (later[1], later[-1], span.nbytes) if len(later) > 2 else (0, 0, span.nbytes)
+    after = bisect.bisect_right(births, span.born)
+    before = bisect.bisect_left(births, end)
+    if before - after < 3:
+        return 0, 0, span.nbytes
+    return births[after + 1], births[before - 1], span.nbytes
 
 
 # ---- what is kept for nothing ----
