@@ -9,7 +9,7 @@ from rushlight.core.cache import Cache
 from rushlight.core.dtypes import int32
 from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.view.views import copy_into
-from rushlight.tape.memory.recipe import Onto, Recipe, sources_of
+from rushlight.tape.memory.recipe import Onto, Recipe, source_of
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.value import Value
 
@@ -32,7 +32,7 @@ def recipe_of(
     old = storage.recipe
     if old is None or len(targets) > 1:
         return None
-    sources, index = sources_of(inputs), old.index_of(storage)
+    sources, index = tuple([source_of(v) for v in inputs]), old.index_of(storage)
     nbytes = old.nbytes(index)
     # Rooms are rounded up, so a part may have the same as the whole.
     enough = plan.rooms[0] == storage.room and spec.nbytes >= nbytes

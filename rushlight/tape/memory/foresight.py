@@ -59,11 +59,11 @@ class Foresight:
             self.begin()
         self.in_backward = walk is not None
         self.fleeting = walk is not None and not walk.create
-        now = self.now = self.now + 1
-        record, known, key = self.record, self.known, id(plan)
+        now, record, known, key = self.now + 1, self.record, self.known, id(plan)
         if now >= MOST_CALLS:
-            self.known = None
-            return
+            self.begin()
+            now, record, known = 0, self.record, None
+        self.now = now
         record.plans.append(key)
         record.uses.append([])
         if not now or (known is not None and (now >= len(known.plans) or known.plans[now] != key)):
@@ -72,29 +72,12 @@ class Foresight:
                 (s for s in reversed(self.steps) if s.plans[:count] == record.plans), None
             )
 
-    def use(self, recipe: Recipe) -> None:
-        """Count a use of a recipe's results by the last call."""
-        record, index = recipe.born
-        if record is self.record and self.now < MOST_CALLS:
-            record.uses[index].append(self.now)
-
-    def note(self, recipe: Recipe) -> None:
-        """Note the recipe of the last call."""
-        recipe.born = self.record if self.now < MOST_CALLS else None, self.now
-        recipe.fleeting = self.fleeting
-        path = 0.0
-        for origin, _, _ in recipe.sources:
-            if origin.__class__ is Recipe and origin.path > path:
-                path = origin.path
-        recipe.path = path + recipe.plan.cost
-
     def wait(self, recipe: Recipe) -> int | None:
         """The calls until a recipe's results are used next; None where nothing tells."""
-        record, index = recipe.born
         known = self.known
-        if known is None or record is not self.record:
+        if known is None or recipe.record is not self.record:
             return None
-        uses = known.uses[index]
+        uses = known.uses[recipe.call]
         following = bisect_right(uses, self.now)
         return uses[following] - self.now if following < len(uses) else NEVER
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from rushlight.devices.shared.allocator import Pool, Storage
@@ -80,8 +80,8 @@ class Recipe:
     """
 
     __slots__ = (
-        *("__weakref__", "born", "fleeting", "length", "mark", "onto", "outs", "params"),
-        *("path", "plan", "proof", "saved", "serial", "sources", "used", "writes"),
+        *("__weakref__", "call", "fleeting", "length", "mark", "onto", "outs", "params", "path"),
+        *("plan", "proof", "record", "saved", "serial", "sources", "used", "writes"),
     )
 
     def __init__(
@@ -98,19 +98,23 @@ class Recipe:
         self.mark = mark
         self.onto = onto
         self.outs: list[weakref.ref[Storage] | None] = [None] * len(plan.outs)
-        self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
         self.serial = 0  # the order of making
         self.used = 0  # the tick of the last use, for staleness
-        self.born: tuple[Any, int] = (None, 0)  # see Note [Foresight]
-        self.path = 0.0  # the work of the longest chain of calls that leads to it
+        self.writes = 0  # in a row, up to this one
+        self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
+        self.record: Any = None  # of the step, and the index of its call: see Note [Foresight]
+        self.call = 0
         self.saved = False  # a record saved a result: it stays until backward comes to it
         self.fleeting = False  # made by a backward pass, whose values are freed one after another
-        self.writes = 0  # in a row, up to this one
-        length = 0
+        length, path = 0, 0.0
         for origin, _, _ in sources:
-            if origin.__class__ is Recipe and origin.length > length:
-                length = origin.length
+            if origin.__class__ is Recipe:
+                if origin.length > length:
+                    length = origin.length
+                if origin.path > path:
+                    path = origin.path
         self.length: int = length + 1
+        self.path: float = path + plan.cost  # the work of the longest chain that leads to it
 
     @property
     def rooms(self) -> tuple[int, ...]:
@@ -137,8 +141,14 @@ class Recipe:
 
     def adopt(self, index: int, storage: Storage) -> None:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
-        self.outs[index] = enter(_WITH_RECIPE.setdefault(storage.pool, {}), storage)
-        storage.block, storage.address, storage.recipe = storage.present_address, None, self
+        table = _WITH_RECIPE.get(storage.pool)
+        if table is None:
+            table = _WITH_RECIPE.setdefault(storage.pool, {})
+        self.outs[index] = enter(table, storage)
+        address = storage.address
+        if address is None:
+            address = storage.present_address
+        storage.block, storage.address, storage.recipe = address, None, self
 
     def index_of(self, storage: Storage) -> int:
         outs = self.outs
@@ -159,18 +169,14 @@ class Recipe:
         ]
 
 
-def sources_of(inputs: Sequence[Value]) -> tuple[Source, ...]:
-    found: list[Source] = []
-    for value in inputs:
-        storage = value._memory
-        recipe = storage.recipe
-        if recipe is not None:
-            found.append((recipe, recipe.index_of(storage), value._offset))
-        else:
-            if id(storage) not in _READ:
-                enter(_READ, storage)
-            found.append((storage, storage.version, value._offset))
-    return tuple(found)
+def source_of(value: Value) -> Source:
+    storage = value._memory
+    recipe = storage.recipe
+    if recipe is not None:
+        return recipe, recipe.index_of(storage), value._offset
+    if id(storage) not in _READ:
+        enter(_READ, storage)
+    return storage, storage.version, value._offset
 
 
 def enter(table: Weakly, thing: Any) -> weakref.ref[Any]:

@@ -35,7 +35,10 @@ class Region:
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
         self.mark = Mark(None if self.outer is None else self.outer.mark)
+        # Whether `use` has to be called.
+        self.listens = type(self).use is not Region.use
         if self.outer is not None:
+            self.listens = self.listens or self.outer.listens
             self.witness, self.chooses = self.outer.witness, self.outer.chooses
             self.foresight = self.outer.foresight or self.foresight
 
@@ -45,8 +48,10 @@ class Region:
 
     def rebuilds(self, plan: Plan) -> bool:
         """Whether the results of a plan could be dropped here; else they need no recipe."""
-        return max(plan.rooms) >= _SMALLEST_DROP or (
-            self.outer is not None and self.outer.rebuilds(plan)
+        return (
+            plan.room >= _SMALLEST_DROP
+            or max(plan.rooms) >= _SMALLEST_DROP
+            or (self.outer is not None and self.outer.rebuilds(plan))
         )
 
     def note(self, node: Node) -> None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -48,8 +48,9 @@ from rushlight.tape.memory.recipe import (
     forget_reads,
     make_plain,
     readers,
-    sources_of,
+    source_of,
 )
+from rushlight.tape.record import template
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.source_line import here
 from rushlight.tape.record.value import Value
@@ -58,6 +59,11 @@ from rushlight.tape.record.written import describe_writes
 LOCK = locks.reentrant_lock()
 
 MOST_RUNS = 64
+
+_defined: dict[str, Any] = {}
+exec(template.making_storage(), {"new": object.__new__, "Storage": Storage}, _defined)
+# A new storage of a pool: make_storage(pool, room, birth=0). See Note [Call template].
+make_storage: Callable[..., Storage] = _defined["make_storage"]
 
 Key = tuple[Recipe, int]  # a result of a recipe
 
@@ -78,6 +84,7 @@ class Pins:
     __slots__ = ("__weakref__", "frames", "groups", "me", "uses")
 
     every: ClassVar[list[weakref.ref[Pins]]] = []
+    running: ClassVar[list[Sequence[Value]]] = []  # the inputs of running kernels
 
     def __init__(self, storages: Iterable[Storage] = ()) -> None:
         self.groups: list[list[Storage]] = [list(storages)]
@@ -97,7 +104,7 @@ class Pins:
     @classmethod
     def pinned(cls, frames: bool = False) -> set[Storage]:
         """All pinned storages; with `frames` also those that a frame can give up."""
-        found: set[Storage] = set()
+        found = {value._memory for inputs in cls.running for value in inputs}
         for pins in cls._alive():
             for group in pins.groups:
                 found.update(group)
@@ -133,16 +140,46 @@ def run_in_region(
     plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any
 ) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
-    with LOCK, Pins() as pins:
+    with LOCK:
         try:
-            ins = bring(inputs, pins)
-            storages = [Storage(plan.pool, room) for room in plan.rooms]
-            assert plan.launch is not None
-            plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)
+            ins = _present(inputs)
+            if ins is not None:
+                storages = _run_pinned(plan, inputs, ins, params)
+            else:
+                with Pins() as pins:
+                    storages = _run_pinned(plan, (), bring(inputs, pins), params)
         except BudgetError as error:
             name = f"{plan.op.name} of {describe(plan.ins)}" if plan.ins else plan.op.name
             raise BudgetError(f"{name}, {here()}: {error}", error.least) from None
         leave_recipe(plan, inputs, params, storages, region)
+    return storages
+
+
+def _present(inputs: Sequence[Value]) -> list[int] | None:
+    """The inputs' addresses; None where one is dropped."""
+    found = []
+    for value in inputs:
+        storage = value._memory
+        address = storage.address
+        if address is None:
+            address = None if storage.recipe is None else storage.block
+            if address is None:
+                return None
+        found.append(address + value._offset)
+    return found
+
+
+def _run_pinned(
+    plan: Plan, inputs: Sequence[Value], ins: list[int], params: tuple[Any, ...]
+) -> list[Storage]:
+    # No call between `append` and `try` or in `finally`: Ctrl-C leaves nothing pinned.
+    running = Pins.running
+    try:
+        running.append(inputs)
+        storages = [make_storage(plan.pool, room) for room in plan.rooms]
+        plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+    finally:
+        del running[-1]
     return storages
 
 
@@ -156,33 +193,40 @@ def leave_recipe(
     """Note a call in a region: the uses of its inputs, and the recipe of its results."""
     note_call(plan, inputs, region)
     if region.rebuilds(plan):
-        adopt_all(Recipe(plan, params, sources_of(inputs), region.mark), storages, region)
+        sources = tuple([source_of(value) for value in inputs])
+        adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
 
 
 def note_call(plan: Plan, inputs: Sequence[Value], region: Any) -> None:
     tick = Counters.tick = Counters.tick + 1
-    foresight = region.foresight
+    record, foresight = None, region.foresight
     if foresight is not None:
         foresight.call(plan)
+        record = foresight.record
     for value in inputs:
         storage = value._memory
-        region.use(storage)
+        if region.listens:
+            region.use(storage)
         recipe = storage.recipe
         if recipe is not None:
             recipe.used = tick
-            if foresight is not None:
-                foresight.use(recipe)
+            if record is not None and recipe.record is record:
+                record.uses[recipe.call].append(foresight.now)
 
 
 def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
     recipe.used = recipe.serial = Counters.tick
     if recipe.length >= LONGEST or recipe.writes > MOST_WRITES:
         return  # a chain of recipes must end: see Note [Recipes]
-    if region.foresight is not None:
-        region.foresight.note(recipe)
+    foresight = region.foresight
+    if foresight is not None:
+        recipe.record, recipe.call = foresight.record, foresight.now
+        recipe.fleeting = foresight.fleeting
+    pool = recipe.plan.pool
+    if pool.reclaim is None:
+        region.enable_reclaim(pool)
     for i, storage in enumerate(storages):
         recipe.adopt(i, storage)
-        region.enable_reclaim(storage.pool)
     if region.witness is not None:
         region.witness.see(recipe, storages)
 
@@ -197,16 +241,17 @@ def addresses(inputs: Sequence[Value]) -> list[int]:
 
 def bring(inputs: Sequence[Value], pins: Pins) -> list[int]:
     """The inputs' addresses, after rebuilding dropped ones; all are pinned. LOCK is held."""
-    missing = [v._memory for v in inputs if v._memory.present_address is None]
-    if missing:
-        for storage in missing:
-            check_recipe(storage)
+    found = _present(inputs)
+    if found is None:
+        for value in inputs:
+            if value._memory.present_address is None:
+                check_recipe(value._memory)
         every = {v._memory: v._memory.recipe for v in inputs if v._memory.recipe is not None}
         keys = [(recipe, recipe.index_of(storage)) for storage, recipe in every.items()]
         Rebuild(sorted(keys, key=_serial), pins).run(hold=True)
     else:
         pins.groups.append([v._memory for v in inputs])
-    return [v._memory.present_address + v._offset for v in inputs]  # type: ignore[operator]
+    return found or [v._memory.present_address + v._offset for v in inputs]  # type: ignore[operator]
 
 
 def pinned_addresses(inputs: Sequence[Value]) -> list[int]:

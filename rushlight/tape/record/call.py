@@ -178,6 +178,8 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     """A view, or a call with something special around it."""
     region = state.region
     offset = 0
+    if region is not None and state.regional and plan.launch is not None and len(plan.outs) == 1:
+        return _run_one(plan, inputs, params, state)
     if plan.launch is None:
         if not plan.outs:  # a BatchPlan: see Note [Batching]
             return plan.run(inputs, params)
@@ -204,6 +206,23 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
         if state.dual is not None:
             state.dual.follow(plan, inputs, params, result)
     return result
+
+
+def _run_one(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state: Any) -> Value:
+    """A call with one result, in a region."""
+    (storage,) = replay.run_in_region(plan, inputs, params, state.region)
+    storage.version = state.birth
+    out = new(Handle)
+    out._spec = plan.out
+    out._memory = storage
+    out._offset = 0
+    out._base = None
+    out._node = node = record(plan, inputs, params, (storage,)) if state.grad else None
+    if node is not None:
+        announce(node, state)
+    if state.region.chooses:
+        state.region.choose(plan, inputs, out)
+    return out
 
 
 def announce(node: Node, state: Any) -> None:
@@ -354,7 +373,7 @@ def defined(code: CodeType, name: str) -> Callable[..., Any]:
 
 
 # A new storage of a pool: make_storage(pool, room, birth=0).
-make_storage: Callable[..., Storage] = defined(template.making_storage(), "make_storage")
+make_storage = replay.make_storage
 # `launch_at` for one result.
 launch_one: Callable[..., Value] = defined(template.launching(), "launch_one")
 
