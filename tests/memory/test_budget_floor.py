@@ -51,24 +51,20 @@ class Floor:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
         self.pool = resolve_pool(device)
         self.most = 0
-        self.rooms = 0
-        bring, run = replay.bring, replay.run_in_region
+        run, bring = replay.run_in_region, replay.bring
 
-        def watched_bring(inputs: Any, pins: Any) -> Any:
-            self.look([v._memory for v in inputs])
+        def watched_run(plan: Any, inputs: Any, *rest: Any) -> Any:
+            self.look([v._memory for v in inputs], sum(plan.rooms))
+            return run(plan, inputs, *rest)
+
+        def watched_bring(inputs: Any, pins: Any) -> Any:  # of a write
+            self.look([v._memory for v in inputs], 0)
             return bring(inputs, pins)
 
-        def watched_run(plan: Any, *rest: Any) -> Any:
-            self.rooms = sum(plan.rooms)
-            try:
-                return run(plan, *rest)
-            finally:
-                self.rooms = 0
-
-        monkeypatch.setattr(replay, "bring", watched_bring)
         monkeypatch.setattr(replay, "run_in_region", watched_run)
+        monkeypatch.setattr(replay, "bring", watched_bring)
 
-    def look(self, storages: Sequence[Any]) -> None:
+    def look(self, storages: Sequence[Any], rooms: int) -> None:
         # What is plain stays, and so do gradients on their way.
         every = list(with_recipe(self.pool))
         static = self.pool.live - sum(
@@ -80,7 +76,7 @@ class Floor:
             if s.recipe is not None and not s.recipe.fleeting
         }
         fleeting = frozenset((s.recipe, s.recipe.index_of(s)) for s in every if s.recipe.fleeting)
-        self.most = max(self.most, static + need(list(keys), self.rooms, fleeting, {}))
+        self.most = max(self.most, static + need(list(keys), rooms, fleeting, {}))
 
 
 # ---- graphs ----
