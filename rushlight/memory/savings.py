@@ -5,8 +5,9 @@
    peak is that of the recorded curve less the cuts, at any moment.
 2. A checkpoint of a module cuts what its call made and kept, but for its result, from the end of
    the call to the first derivative of the module. It costs what the module's forward calls took.
-3. A budget cuts the values that were cheapest to make per byte, between the calls around them,
-   until the curve fits. It costs at least what those calls took, each once.
+3. A budget cuts values in the order of the default policy (`LeastWork`), from the call after they
+   were made to the one before their end, until the curve fits. It costs at least what those calls
+   took, each once: what they read may have to be rebuilt too.
 4. Costs are shares of the recording: of its time where the device is synchronous, else of the work
    that the plans count.
 """
@@ -183,9 +184,10 @@ def _budgets(account: Account) -> Iterator[Saving]:
     births = sorted(s.born for s in account.spans)
     cuts = [_idle(account, s, births) for s in values]
     costs = [account.cost_of(s.origin) if s.origin is not None else 0.0 for s in values]
+    works = [s.origin.cost if s.origin is not None else 0.0 for s in values]
     for share in _SHARES:
         limit = int(account.peak * share)
-        chosen = _cheapest(account, cuts, costs, limit)
+        chosen = _dropped(account, cuts, works, limit)
         if chosen:
             size = f"{max(limit / 2**20, 0.1):.{0 if limit > 10 << 20 else 1}f}MiB"
             saving = _saving(
@@ -200,25 +202,27 @@ def _budgets(account: Account) -> Iterator[Saving]:
             yield saving._replace(floor=True)
 
 
-def _cheapest(
-    account: Account, cuts: Sequence[Cut], costs: Sequence[float], limit: int
+def _dropped(
+    account: Account, cuts: Sequence[Cut], works: Sequence[float], limit: int
 ) -> list[int]:
-    """The cuts after which the curve is below a limit, the cheapest per byte first; [] if none.
+    """The cuts after which the curve is below a limit, by least work; [] where there are none.
 
-    Each is chosen for the moment that is highest when the others are made.
+    Each is chosen for the first moment that is too high when the others are made.
     """
     excess = np.array(account.live) - limit
     first, last, sizes = (np.array([cut[k] for cut in cuts], dtype=np.int64) for k in range(3))
-    prices = np.array(costs) / np.maximum(sizes, 1)
+    per_byte = np.array(works) / np.maximum(sizes, 1)
     chosen: list[int] = []
+    moment = 0
     while True:
-        moment = int(excess.argmax())
+        moment += int((excess[moment:] > 0).argmax())
         if excess[moment] <= 0:
             return chosen
         usable = np.flatnonzero((first <= moment) & (moment < last))
         if not len(usable) or len(chosen) > _MOST_CUTS:
             return []
-        best = int(usable[prices[usable].argmin()])
+        waits = last[usable] - moment + 1
+        best = int(usable[(per_byte[usable] / waits).argmin()])
         excess[first[best] : last[best]] -= sizes[best]
         last[best] = 0
         chosen.append(best)

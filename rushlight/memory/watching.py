@@ -2,9 +2,9 @@
 
 # Note [Recording memory]
 1. Nothing in the hot path asks whether memory is recorded. A recorder exchanges three things when
-   it starts and puts them back when it stops: the class of every open `Pool`, the name `new` in
-   `tape/record/call.py`, and `replay.Counters.watch`. The calls, launches and lifetimes stay the
-   ones of a run without a recorder, and so do the bytes.
+   it starts and puts them back when it stops: the class of every open `Pool`, the name `new` of
+   the code that makes storages, and `replay.Counters.watch`. The calls, launches and lifetimes stay
+   the ones of a run without a recorder, and so do the bytes.
 2. Every block is counted by an assignment to `pool.live`. In the exchanged class that name is a
    property: it stores the number in the pool's slot and adds the pool and the number to the list.
    The setter calls nothing, allocates no object that the garbage collector tracks, and is
@@ -28,7 +28,7 @@ import weakref
 from types import FrameType
 from typing import Any, ClassVar
 
-from rushlight.core.interrupts import unheard
+from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Lent, Pool, Storage
 from rushlight.devices.shared.registry import opened
@@ -50,6 +50,8 @@ _IN_MAKE = call.make_storage.__code__
 _IN_REBUILD = replay._run_again.__code__
 _OF_NODE = {recall.__code__, differentiated.__code__}
 _OF_STEP = os.path.join("rushlight", "optim", "")
+# The global names of the code that makes storages: see Note [Call template] 6.
+_NAMES: list[dict[str, Any]] = [vars(call), call.make_storage.__globals__]
 _LIVE: Any = vars(Pool)["live"]  # the descriptor of the slot
 _NEAR = 4  # frames above a request that may have its plan
 
@@ -153,12 +155,14 @@ class Recorder:
     def start(self) -> None:
         if Recorder.running is not None:
             raise RuntimeError("memory.record: a recording is running; stop it first")
-        Recorder.running = self
-        self.began = _clock()
-        for pool in opened():
-            self.watch(pool)
-        call.new = self.new  # type: ignore[assignment]
-        replay.Counters.watch = self
+        with Uninterrupted():
+            Recorder.running = self
+            self.began = _clock()
+            for pool in opened():
+                self.watch(pool)
+            for names in _NAMES:
+                names["new"] = self.new
+            replay.Counters.watch = self
 
     def watch(self, pool: Pool) -> None:
         self.before[pool] = pool.live, pool.held, pool.peak
@@ -167,12 +171,14 @@ class Recorder:
 
     def stop(self) -> None:
         if Recorder.running is self:
-            replay.Counters.watch = None
-            call.new = object.__new__
-            for pool, kind in self.classes:
-                pool.__class__ = kind
-            Recorder.running = None
-            self.ended = _clock()
+            with Uninterrupted():
+                replay.Counters.watch = None
+                for names in _NAMES:
+                    names["new"] = object.__new__
+                for pool, kind in self.classes:
+                    pool.__class__ = kind
+                Recorder.running = None
+                self.ended = _clock()
 
     def now(self) -> float:
         return _clock()
@@ -191,7 +197,7 @@ class Recorder:
     # ---- called while it runs ----
 
     def new(self, kind: type) -> Any:
-        """`object.__new__`, in the name of `call.new`."""
+        """`object.__new__`, in its place."""
         made: Any = object.__new__(kind)
         if kind is Storage:
             self.note(made, _get_frame(1))
