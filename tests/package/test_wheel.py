@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    suffixes = {".py", ".pyi", ".typed"}
+    suffixes = {".html", ".py", ".pyi", ".typed"}
     files = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "rushlight").rglob("*")
