@@ -78,11 +78,29 @@ class OutOfMemoryError(RushlightError, MemoryError):
 
 
 class BudgetError(OutOfMemoryError):
-    """A request that exceeds the budget even after every rebuildable value was dropped."""
+    """A request that exceeds the budget even after every rebuildable value was dropped.
 
-    def __init__(self, message: str, least: int) -> None:
+    `required_bytes`, also named `least`, is the limit for the whole step, as far as the step was
+    recorded when it failed: Note [Requirement]. `op` is the call that failed, `place` the user's
+    line, `module` the path of the module being called. `holders` has the bytes in use by kind.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        required_bytes: int,
+        *,
+        op: str = "",
+        place: str = "",
+        module: str = "",
+        holders: dict[str, int] | None = None,
+    ) -> None:
         super().__init__(message)
-        self.least = least
+        self.required_bytes = self.least = required_bytes
+        self.op = op
+        self.place = place
+        self.module = module
+        self.holders = holders or {}
 
 
 class ForeignAccess(RushlightError):

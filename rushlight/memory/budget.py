@@ -14,6 +14,7 @@ from rushlight.devices.shared.registry import opened
 from rushlight.ops.create.creation import default_pool, resolve_pool
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.policy import Policy
+from rushlight.tape.memory.refusal import refuse
 from rushlight.tape.memory.region import Region
 from rushlight.tape.memory.replay import LOCK
 from rushlight.tape.record.state import PROGRAM, STATE, Changed, set_program_region
@@ -39,9 +40,9 @@ class budget(Region):
     Inside, every call leaves a recipe. When a request would cross the limit, cached blocks are
     freed, then values that can be rebuilt are dropped, those with the least work per byte and
     staleness first; they are rebuilt when next needed, with the same bits. A request that does not
-    fit raises BudgetError, whose `least` is the least limit for it. The limit applies to each
-    device in use, or to `device` alone. It binds the code inside, and the threads of a backward
-    pass inside: other threads are not refused, but the memory they take counts.
+    fit raises BudgetError, whose `required_bytes` is a limit for the whole step. The limit applies
+    to each device in use, or to `device` alone. It binds the code inside, and the threads of a
+    backward pass inside: other threads are not refused, but the memory they take counts.
 
     `policy.score(storage)` replaces the order: the lowest score is dropped first. See `Candidate`.
     """
@@ -159,3 +160,4 @@ def _bound(pool: Pool) -> int | None:
 
 
 Pool.bound = staticmethod(_bound)
+Pool.refuse = staticmethod(refuse)

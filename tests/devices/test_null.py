@@ -35,7 +35,7 @@ def test_null_counts_the_bytes_of_a_step() -> None:
 def test_budget_error_names_op_and_line() -> None:
     x = rushlight.ones(1 << 18)
     memory.empty_cache()
-    message = r"exp of float32\[262144\], .*test_null\.py:\d+ in \w+: budget of"
+    message = r"exp of float32\[262144\], .*test_null\.py:\d+ in \w+: a budget of"
     with (
         pytest.raises(BudgetError, match=message) as caught,
         memory.budget(memory.reserved() + (1 << 16)),

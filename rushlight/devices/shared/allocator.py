@@ -59,6 +59,10 @@ def _unbound(pool: Pool) -> int | None:
     return None
 
 
+def _refused(pool: Pool, room: int, limit: int) -> BudgetError:
+    return BudgetError(f"{pool.device.name}: {room} bytes beside {pool.live}", pool.live + room)
+
+
 class Pool:
     """The blocks of one device."""
 
@@ -66,6 +70,8 @@ class Pool:
 
     # The limit of the calling thread.
     bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)
+    # The error for a request that a limit does not allow; set by `tape/memory/refusal.py`.
+    refuse: ClassVar[Callable[[Pool, int, int], BudgetError]] = staticmethod(_refused)
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -204,13 +210,7 @@ class Pool:
         live = self.live
         if live + room <= limit or self.free.get(room):
             return  # another thread freed some
-        raise BudgetError(
-            f"budget of {limit} bytes on {self.device.name}: {live} bytes are in use by values "
-            "that cannot be "
-            f"dropped and {room} more are asked for; the least sufficient budget here is "
-            f"{live + room} bytes",
-            live + room,
-        )
+        raise Pool.refuse(self, room, limit)
 
     def _regroup(self, room: int, limit: int) -> bool:
         """Turn cached blocks into one of `room` bytes, where there are enough.

@@ -40,6 +40,7 @@ from rushlight.core import locks
 from rushlight.core.errors import BudgetError, InplaceError, RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.memory import refusal
 from rushlight.tape.memory.recipe import (
     LONGEST,
     MOST_WRITES,
@@ -51,8 +52,7 @@ from rushlight.tape.memory.recipe import (
     source_of,
 )
 from rushlight.tape.record import template
-from rushlight.tape.record.op import Plan, describe
-from rushlight.tape.record.source_line import here
+from rushlight.tape.record.op import Plan
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import describe_writes
 
@@ -149,8 +149,7 @@ def run_in_region(
                 with Pins() as pins:
                     storages = _run_pinned(plan, (), bring(inputs, pins), params)
         except BudgetError as error:
-            name = f"{plan.op.name} of {describe(plan.ins)}" if plan.ins else plan.op.name
-            raise BudgetError(f"{name}, {here()}: {error}", error.least) from None
+            raise refusal.explained(error, plan, inputs) from None
         leave_recipe(plan, inputs, params, storages, region)
     return storages
 
@@ -290,6 +289,9 @@ def fetch(storages: Iterable[Storage]) -> None:
             with contextlib.suppress(BudgetError):
                 keys = [(s.recipe, s.recipe.index_of(s)) for s in missing]
                 refill(sorted(keys, key=_serial))
+
+
+refusal.EXPLAINED.update((run_in_region.__code__, fetch.__code__))
 
 
 def check_recipe(storage: Storage) -> None:
