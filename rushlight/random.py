@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import random
+import sys
+from array import array
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rushlight.lazy import shown
@@ -21,10 +24,12 @@ __all__ = [
     "default_generator",
     "fork_rng",
     "get_rng_state",
+    "get_rng_state_all",
     "initial_seed",
     "manual_seed",
     "seed",
     "set_rng_state",
+    "set_rng_state_all",
 ]
 
 
@@ -43,6 +48,39 @@ def seed() -> int:
 def initial_seed() -> int:
     """The seed of the default stream."""
     return default_generator.initial_seed()
+
+
+def get_rng_state_all() -> dict[str, Any]:
+    """The states of the default stream, of Python's `random` and of `numpy.random`.
+
+    They are numbers and bytes, which `save` writes and `load` reads. NumPy's is None where NumPy is
+    not imported. Generators that the program made, here or by NumPy, are not among them.
+    """
+    version, words, normal = random.getstate()
+    numpy = sys.modules.get("numpy")
+    kept = None
+    if numpy is not None:
+        name, key, *rest = numpy.random.get_state()
+        kept = (name, key.tobytes(), *rest)
+    return {
+        "rushlight": (default_generator.seed_value, default_generator.position),
+        "python": (version, array("I", words).tobytes(), normal),
+        "numpy": kept,
+    }
+
+
+def set_rng_state_all(states: Mapping[str, Any]) -> None:
+    """Restore the states of `get_rng_state_all`; a stream without one stays."""
+    seed, position = (int(word) for word in states["rushlight"])
+    if states.get("python") is not None:
+        version, words, normal = states["python"]
+        random.setstate((version, tuple(array("I", words)), normal))
+    if states.get("numpy") is not None:
+        import numpy as np
+
+        name, key, *rest = states["numpy"]
+        np.random.set_state((name, np.frombuffer(key, np.uint32), *rest))
+    default_generator.seed_value, default_generator.position = seed, position
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rushlight.lazy import shown
 from rushlight.utils.data import collate, dataloader, dataset, sampler
 from rushlight.utils.data.collate import default_collate, default_convert
-from rushlight.utils.data.dataloader import DataLoader
+from rushlight.utils.data.dataloader import DataLoader, StatefulDataLoader
 from rushlight.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -44,6 +44,7 @@ __all__ = [
     "Sampler",
     "SequentialSampler",
     "StackDataset",
+    "StatefulDataLoader",
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",

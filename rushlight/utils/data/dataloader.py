@@ -11,17 +11,35 @@ import pickle
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rushlight.ops.random.random import Generator
 from rushlight.utils.data.collate import default_collate, default_convert
 from rushlight.utils.data.dataset import Dataset, IterableDataset
+from rushlight.utils.data.position import (
+    Position,
+    State,
+    has_state,
+    samplers_of,
+    set_words,
+    words_of,
+)
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler, drawn_seed
-from rushlight.utils.data.worker import DONE, FAILED, RESUME, Fetcher, Worker, get_worker_info, work
+from rushlight.utils.data.worker import (
+    DONE,
+    FAILED,
+    Begin,
+    Fetcher,
+    Report,
+    Worker,
+    get_worker_info,
+    work,
+)
 
-__all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
+__all__ = ["DataLoader", "StatefulDataLoader", "default_collate", "default_convert"]
+__all__ += ["get_worker_info"]
 
 
 _FIXED = frozenset(
@@ -34,7 +52,14 @@ class DataLoader(Generic[T]):
     """Batches of a dataset: their order, size, collating, and the number of worker processes.
 
     `pin_memory` is accepted for compatibility: batches are in ordinary memory.
+
+    `state_dict()` is the position after the last batch given, also inside an epoch; another loader
+    made alike continues after `load_state_dict`, with the same bits. Workers send their state with
+    every `snapshot_every_n_steps`-th batch; the batches since, without snapshots all of the epoch,
+    are made again. See Note [Resume].
     """
+
+    _snapshots: int | None = None  # the default of snapshot_every_n_steps
 
     def __init__(
         self,
@@ -56,8 +81,11 @@ class DataLoader(Generic[T]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        snapshot_every_n_steps: int | None = None,
     ) -> None:
-        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
+        _check_workers(num_workers, timeout, persistent_workers, prefetch_factor)
+        _check_positive("prefetch_factor", prefetch_factor)
+        _check_positive("snapshot_every_n_steps", snapshot_every_n_steps)
         self.dataset: Any = dataset
         samples: Any = dataset
         self.num_workers = num_workers
@@ -70,24 +98,9 @@ class DataLoader(Generic[T]):
         self.generator = generator
         self.persistent_workers = persistent_workers
         self.in_order = in_order
+        self.snapshot_every_n_steps = snapshot_every_n_steps or self._snapshots
         self.iterable = isinstance(dataset, IterableDataset)
-        if batch_sampler is not None and (
-            batch_size != 1 or shuffle or sampler is not None or drop_last
-        ):
-            raise ValueError(
-                "DataLoader: batch_sampler goes without batch_size, shuffle, sampler and drop_last"
-            )
-        if batch_sampler is None and batch_size is None and drop_last:
-            raise ValueError(
-                "DataLoader: without batches (batch_size=None) there is no last one to drop"
-            )
-        if self.iterable and (shuffle or sampler is not None or batch_sampler is not None):
-            raise ValueError(
-                "DataLoader: an IterableDataset has no order to choose: pass no shuffle and no "
-                "sampler"
-            )
-        if sampler is not None and shuffle:
-            raise ValueError("DataLoader: sampler goes without shuffle")
+        _check_order(self.iterable, batch_size, shuffle, sampler, batch_sampler, drop_last)
         if sampler is None and not self.iterable:
             sampler = (
                 RandomSampler(samples, generator=generator)
@@ -104,6 +117,8 @@ class DataLoader(Generic[T]):
         self.batch_sampler = batch_sampler
         whole = batch_sampler is not None or (self.iterable and batch_size is not None)
         self.collate_fn = collate_fn or (default_collate if whole else default_convert)
+        self._latest: _Reading | _Marks | None = None  # of the latest pass
+        self._loaded: State | None = None
         self._kept: _FromWorkers | None = None
 
     @property
@@ -130,16 +145,85 @@ class DataLoader(Generic[T]):
             raise ValueError(f"DataLoader: {name} is said when the loader is made; make another")
         super().__setattr__(name, value)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_latest": None}
+
     def __iter__(self) -> Iterator[Any]:
+        state, self._loaded = self._loaded, None
+        if state is not None:
+            self._restore_generator(state)
+            if state["pass"] is None:
+                state = None
         if not self.num_workers:
-            return _Alone(self)
-        if not self.persistent_workers:
-            return _FromWorkers(self)
-        if self._kept is None:
-            self._kept = _FromWorkers(self)
+            return self._alone(state)
+        return self._from_workers(state)
+
+    def _alone(self, state: State | None) -> Iterator[Any]:
+        made = _Alone(self, None if state is None else state["pass"])
+        if state is not None and state["ended"]:
+            made = _Alone(self, None)
+        self._latest = made.reading
+        return made
+
+    def _from_workers(self, state: State | None) -> Iterator[Any]:
+        ended = state is not None and state["ended"]
+        if state is not None and ended and not self.persistent_workers:
+            self._tasks_at(state["pass"]["tasks"])
+            state = None
+        kept = None if state is None else state["pass"]
+        made = self._kept
+        if made is None:
+            made = _FromWorkers(self, kept)
         else:
-            self._kept.begin()
-        return self._kept
+            made.begin(kept)
+        if ended and kept is not None:
+            made.begin()
+        if self.persistent_workers:
+            self._kept = made
+        self._latest = made.marks
+        return made
+
+    def _tasks_at(self, state: State | None) -> Position:
+        """The tasks of a pass, from the first or after those of a state."""
+        tasks = self._tasks
+        made = Position(tasks, [] if self.iterable else samplers_of(tasks))
+        if state is not None:
+            made.load_state_dict(state)
+        return made
+
+    def state_dict(self) -> State:
+        """The position after the last batch that was given: numbers, bytes and containers of them.
+
+        After an epoch's end it is the beginning of the next. The states of the default stream, of
+        Python's and NumPy's are not in it: `rushlight.random.get_rng_state_all()`.
+        """
+        if self._loaded is not None:
+            return self._loaded
+        return {
+            "num_workers": self.num_workers,
+            "generator": None if self.generator is None else words_of(self.generator),
+            "ended": self._latest is not None and self._latest.ended,
+            "pass": None if self._latest is None else self._latest.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Have the next iteration continue from a state of `state_dict`."""
+        missing = {"num_workers", "generator", "ended", "pass"} - set(state_dict)
+        if missing:
+            raise ValueError(
+                f"DataLoader.load_state_dict: the state of no DataLoader: {sorted(missing)} are "
+                "missing"
+            )
+        if state_dict["num_workers"] != self.num_workers:
+            raise ValueError(
+                f"DataLoader.load_state_dict: the state is of {state_dict['num_workers']} workers, "
+                f"this loader has {self.num_workers}; make it with as many"
+            )
+        self._loaded = dict(state_dict)
+
+    def _restore_generator(self, state: State) -> None:
+        if self.generator is not None and state["generator"] is not None:
+            set_words(self.generator, state["generator"])
 
     def __len__(self) -> int:
         if not self.iterable:
@@ -150,8 +234,14 @@ class DataLoader(Generic[T]):
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
 
+class StatefulDataLoader(DataLoader[T]):
+    """A DataLoader whose workers send their state with every batch: no batch is made again."""
+
+    _snapshots = 1
+
+
 def _check_workers(
-    num_workers: int, timeout: float, prefetch: int | None, persistent: bool
+    num_workers: int, timeout: float, persistent: bool, prefetch: int | None
 ) -> None:
     if num_workers < 0 or timeout < 0:
         raise ValueError(
@@ -163,17 +253,60 @@ def _check_workers(
             "DataLoader: prefetch_factor, persistent_workers and timeout go with num_workers above "
             "0"
         )
-    if prefetch is not None and prefetch < 1:
-        raise ValueError(f"DataLoader: prefetch_factor must be positive, got {prefetch}")
+
+
+def _check_order(
+    iterable: bool,
+    batch_size: int | None,
+    shuffle: bool | None,
+    sampler: Any,
+    batch_sampler: Any,
+    drop_last: bool,
+) -> None:
+    if batch_sampler is not None and (
+        batch_size != 1 or shuffle or sampler is not None or drop_last
+    ):
+        raise ValueError(
+            "DataLoader: batch_sampler goes without batch_size, shuffle, sampler and drop_last"
+        )
+    if batch_sampler is None and batch_size is None and drop_last:
+        raise ValueError(
+            "DataLoader: without batches (batch_size=None) there is no last one to drop"
+        )
+    if iterable and (shuffle or sampler is not None or batch_sampler is not None):
+        raise ValueError(
+            "DataLoader: an IterableDataset has no order to choose: pass no shuffle and no sampler"
+        )
+    if sampler is not None and shuffle:
+        raise ValueError("DataLoader: sampler goes without shuffle")
+
+
+def _check_positive(name: str, count: int | None) -> None:
+    if count is not None and count < 1:
+        raise ValueError(f"DataLoader: {name} must be positive, got {count}")
+
+
+class _Reading:
+    """The position of a pass in this process."""
+
+    def __init__(self, tasks: Position, fetcher: Fetcher) -> None:
+        self.tasks = tasks
+        self.fetcher = fetcher
+        self.ended = False
+
+    def state_dict(self) -> State:
+        return {"tasks": self.tasks.state_dict(), "fetcher": self.fetcher.state_dict()}
 
 
 class _Alone:
     """A pass over a dataset in this process; after an error it continues with the next batch."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], state: State | None) -> None:
         self.loader = loader
-        self.fetcher = loader._make_fetcher()()
-        self.tasks = iter(loader._tasks)
+        fetcher = loader._make_fetcher()()
+        fetcher.begin(None if state is None else state["fetcher"])
+        tasks = loader._tasks_at(None if state is None else state["tasks"])
+        self.reading = _Reading(tasks, fetcher)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -182,7 +315,57 @@ class _Alone:
         return len(self.loader)
 
     def __next__(self) -> Any:
-        return self.fetcher.fetch(next(self.tasks))
+        try:
+            return self.reading.fetcher.fetch(next(self.reading.tasks))
+        except StopIteration:
+            self.reading.ended = True
+            raise
+
+
+class _Task(NamedTuple):
+    """A task that a worker has: its worker, and the sampler's state after it where that is kept."""
+
+    worker: int
+    state: State | None
+
+
+class _Marks:
+    """The position of a pass by workers: the state at a mark, and the batches given since.
+
+    See Note [Resume] 4.
+    """
+
+    def __init__(self, seed: int, again: int | None) -> None:
+        self.seeds = {"seed": seed, "again": again}
+        self.ended = False
+
+    def mark(
+        self, tasks: State, workers: list[Any], waiting: list[int], active: list[int], turn: int
+    ) -> None:
+        self.at = {"tasks": tasks, "waiting": waiting, "active": active, "turn": turn}
+        self.workers = workers
+        self.since = 0
+
+    def end(self, tasks: State, workers: list[Any]) -> None:
+        self.ended = True
+        self.at |= {"tasks": tasks, "waiting": []}
+        self.workers = workers
+        self.since = 0
+
+    def state_dict(self) -> State:
+        workers = [
+            (pickle.loads(state) if state else None) if isinstance(state, bytes) else state
+            for state in self.workers
+        ]
+        return {**self.seeds, **self.at, "workers": workers, "since": self.since}
+
+
+def _beginning(state: State | None, number: int) -> Begin | None:
+    """How a worker continues a pass; None where it has made no batch of its first one."""
+    if state is None or (state["again"] is None and state["workers"][number] is None):
+        return None
+    seed = state["seed"] if state["again"] is None else state["again"]
+    return Begin(int(seed), state["workers"][number])
 
 
 class _FromWorkers:
@@ -192,9 +375,9 @@ class _FromWorkers:
     the connections, so that workers can prefetch as many batches as are requested.
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], state: State | None) -> None:
         self.loader = loader
-        self.epoch = -1
+        self.epoch = 0
         self.closed = False
         self.arrived = threading.Condition()
         self.answers: list[deque[bytes | None]] = []
@@ -202,19 +385,19 @@ class _FromWorkers:
         self.connections: list[Any] = []
         self.reader: threading.Thread | None = None
         self.stop, self.stopped = multiprocessing.Pipe()
-        seed = drawn_seed(loader.generator)
+        self.seed = drawn_seed(loader.generator) if state is None else int(state["seed"])
         try:
             for number in range(loader.num_workers):
-                self._start(number, seed)
+                self._start(number, _beginning(state, number))
         except BaseException:
             self.close()
             raise
         args = (self.connections, self.answers, self.arrived, self.stopped)
         self.reader = threading.Thread(target=_read, args=args, daemon=True)
         self.reader.start()
-        self.begin(first=True)
+        self._begin(state, None, [None] * loader.num_workers)
 
-    def _start(self, number: int, seed: int) -> None:
+    def _start(self, number: int, first: Begin | None) -> None:
         loader = self.loader
         given = loader.multiprocessing_context
         # By default fork, where the system has it: datasets need not be picklable, scripts need no
@@ -226,8 +409,8 @@ class _FromWorkers:
             else given
         )
         mine, theirs = context.Pipe()
-        who = Worker(number, loader.num_workers, seed + number, loader.dataset)
-        args = (theirs, os.getpid(), who, loader._make_fetcher(), loader.worker_init_fn)
+        who = Worker(number, loader.num_workers, self.seed + number, loader.dataset)
+        args = (theirs, os.getpid(), who, loader._make_fetcher(), loader.worker_init_fn, first)
         process = context.Process(target=work, args=args, daemon=True)
         process.start()
         theirs.close()
@@ -235,35 +418,73 @@ class _FromWorkers:
         self.connections.append(mine)
         self.answers.append(deque())
 
-    def begin(self, first: bool = False) -> None:
-        """Start a pass; answers to an older one are ignored."""
+    def begin(self, state: State | None = None) -> None:
+        """Start another pass, or continue one; answers to an older one are ignored."""
         self.epoch += 1
-        self.tasks = iter(self.loader._tasks)
-        self.waiting: deque[int] = deque()  # the worker of each open task, in order
-        self.active = list(range(len(self.processes)))
+        again = drawn_seed(self.loader.generator) if state is None else None
+        seed = again if state is None else int(state["seed"])
+        wanted = has_state(self.loader.dataset)  # the workers' copies stay as they are
+        for number, connection in enumerate(self.connections):
+            begin = _beginning(state, number) or Begin(seed or 0, None)
+            connection.send((self.epoch, begin, wanted))
+        states = [self._answer(k)[2] if wanted else None for k in range(len(self.connections))]
+        self._begin(state, again, states)
+
+    def _begin(self, state: State | None, again: int | None, states: list[Any]) -> None:
+        """Ask for the first batches, or continue: for those that were under way.
+
+        `states` are those of the workers.
+        """
+        count = len(self.processes)
+        self.waiting: deque[_Task] = deque()  # the open tasks, in order
+        self.asked = 0
+        self.tasks = self.loader._tasks_at(None if state is None else state["tasks"])
+        self.tasks.begin()
+        before = self.tasks.state_dict()
+        # Of each worker after its last batch given; b"" where it is not known.
+        self.states = states
+        self.active = list(range(count))
         self.turn = 0
-        if not first:
-            seed = drawn_seed(self.loader.generator)
-            for connection in self.connections:
-                connection.send((self.epoch, (RESUME, seed)))
-        for _ in range((self.loader.prefetch_factor or 2) * len(self.processes)):
-            self._ask()
+        if state is None:
+            self.marks = _Marks(self.seed, again)
+            for _ in range((self.loader.prefetch_factor or 2) * count):
+                self._ask()
+        else:
+            self.marks = _Marks(int(state["seed"]), state["again"])
+            self.states, self.active = list(state["workers"]), list(state["active"])
+            self.turn = state["turn"]
+            for worker in state["waiting"]:
+                self._ask_of(worker)
+        self._mark(before)
+        for _ in range(0 if state is None else state["since"]):
+            self._advance()
 
     def _ask(self) -> None:
         """Give the next worker in turn the next task, if there is one of each."""
-        if not self.active:
-            return
+        if self.active and self._ask_of(self.active[self.turn % len(self.active)]):
+            self.turn += 1
+
+    def _ask_of(self, worker: int) -> bool:
+        """Give a worker the next task, if there is one."""
         try:
             task = next(self.tasks)
         except StopIteration:
-            return
-        worker = self.active[self.turn % len(self.active)]
-        self.turn += 1
+            return False
+        self.asked += 1
+        every = self.loader.snapshot_every_n_steps
+        # Wanted of the last task of each worker before a mark; as a rule they take turns.
+        wanted = every is not None and -self.asked % every < len(self.processes)
         try:
-            self.connections[worker].send((self.epoch, task))
+            self.connections[worker].send((self.epoch, task, wanted))
         except (BrokenPipeError, ConnectionResetError) as error:
             raise self._died(worker) from error
-        self.waiting.append(worker)
+        marked = every is not None and self.asked % every == 0
+        self.waiting.append(_Task(worker, self.tasks.state_dict() if marked else None))
+        return True
+
+    def _mark(self, tasks: State) -> None:
+        waiting = [task.worker for task in self.waiting]
+        self.marks.mark(tasks, list(self.states), waiting, list(self.active), self.turn)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -272,22 +493,43 @@ class _FromWorkers:
         return len(self.loader)
 
     def __next__(self) -> Any:
-        while self.waiting:
-            worker = self.waiting.popleft()
-            kind, content = self._answer(worker)
-            if kind == DONE:
-                if worker in self.active:
-                    self.active.remove(worker)
-                continue
-            self._ask()
-            if kind == FAILED:
-                raise _as_error(worker, *content)
-            return content
+        answer = self._advance()
+        if answer is None:
+            self._end()
+            raise StopIteration
+        worker, kind, content = answer
+        if kind == FAILED:
+            raise _as_error(worker, *content)
+        return content
+
+    def _end(self) -> None:
+        if self.marks.ended:
+            return
         if not self.loader.persistent_workers:
             self.close()
-        raise StopIteration
+        elif has_state(self.loader.dataset):
+            for connection in self.connections:
+                connection.send((self.epoch, Report(), True))
+            self.states = [self._answer(k)[2] for k in range(len(self.connections))]
+        self.marks.end(self.tasks.state_dict(), list(self.states))
 
-    def _answer(self, worker: int) -> tuple[str, Any]:
+    def _advance(self) -> tuple[int, str, Any] | None:
+        """The next batch or error, and whose it is; None at the end."""
+        while self.waiting:
+            task = self.waiting.popleft()
+            kind, content, self.states[task.worker] = self._answer(task.worker)
+            if kind == DONE:
+                if task.worker in self.active:
+                    self.active.remove(task.worker)
+                continue
+            self._ask()
+            self.marks.since += 1
+            if task.state is not None and b"" not in self.states:
+                self._mark(task.state)
+            return task.worker, kind, content
+        return None
+
+    def _answer(self, worker: int) -> tuple[str, Any, bytes]:
         limit = self.loader.timeout or None
         while True:
             with self.arrived:
@@ -299,9 +541,9 @@ class _FromWorkers:
             if raw is None:
                 self.answers[worker].append(None)
                 raise self._died(worker)
-            epoch, kind, content = pickle.loads(raw)
+            epoch, kind, content, state = pickle.loads(raw)
             if epoch == self.epoch:
-                return kind, content
+                return kind, content, state
 
     def _died(self, worker: int) -> RuntimeError:
         process = self.processes[worker]

@@ -208,3 +208,12 @@ class DistributedSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch, which seeds the order."""
         self.epoch = epoch
+
+
+# They draw from a generator or the default stream only.
+OWN = frozenset(
+    [
+        *(SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler),
+        *(BatchSampler, DistributedSampler),
+    ]
+)

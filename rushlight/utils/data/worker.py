@@ -1,30 +1,33 @@
 """The code of a worker process: fetch samples by index, collate and send them.
 
 # Note [Workers]
-1. A worker has one connection. It gets (epoch, task) and answers (epoch, kind, content), pickled in
-   its own thread, so that a batch that cannot be pickled is an ordinary error. None ends it; so
-   does the end of its parent.
+1. A worker has one connection. It gets (epoch, task, whether its state is wanted) and answers
+   (epoch, kind, content, state), pickled in its own thread, so that a batch that cannot be pickled
+   is an ordinary error. None ends it; so does the end of its parent.
 2. A task is a list of indices, one index, or a request for the next batch of an iterable dataset.
-   RESUME with a seed begins a new epoch in a persistent worker.
+   `Begin` starts a new epoch in a persistent worker, or continues one (Note [Resume]); it has an
+   answer where the state is wanted. `Report` asks for the state alone.
 3. Random streams begin at the loader's seed plus the worker's number, in Python, NumPy and here.
 """
 
 from __future__ import annotations
 
-import itertools
+import copy
 import os
 import pickle
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.random.random import manual_seed
+from rushlight.random import get_rng_state_all, set_rng_state_all
+from rushlight.utils.data.position import Position, State, has_state
 
-DONE, MADE, FAILED, RESUME = "done", "made", "failed", "resume"
+DONE, MADE, FAILED = "done", "made", "failed"
 _PATIENCE = 5.0  # seconds between checks whether the parent is alive
 
 
@@ -36,6 +39,18 @@ class Worker:
     num_workers: int
     seed: int
     dataset: Any
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The beginning of a pass in a worker: the loader's seed, and the state to continue from."""
+
+    seed: int
+    state: State | None
+
+
+class Report:
+    """A request for a worker's state alone."""
 
 
 _this: list[Worker] = []
@@ -68,25 +83,43 @@ class Fetcher:
             size,
             drop,
         )
-        self.rest = iter(dataset) if iterable else None
+        self.rest = Position(dataset, [dataset]) if iterable else None
+
+    def begin(self, state: State | None = None) -> None:
+        """Begin to read, or continue after a state."""
+        if state is not None:
+            self.load_state_dict(state)
+        elif self.rest is not None:
+            self.rest.begin()
 
     def fetch(self, task: Any) -> Any:
         """The batch of a task; StopIteration at the end."""
         if self.rest is not None:
-            return self._next()
+            return self._next(self.rest)
         if not self.batched:
             return self.collate(self.dataset[task])
         many = getattr(self.dataset, "__getitems__", None)
         return self.collate(many(task) if callable(many) else [self.dataset[i] for i in task])
 
-    def _next(self) -> Any:
-        assert self.rest is not None
+    def _next(self, rest: Position) -> Any:
         if self.size is None:
-            return self.collate(next(self.rest))
-        batch = list(itertools.islice(self.rest, self.size))
+            return self.collate(next(rest))
+        batch = rest.take(self.size)
         if not batch or (self.drop and len(batch) < self.size):
             raise StopIteration
         return self.collate(batch)
+
+    def state_dict(self) -> State:
+        """The position in an iterable dataset, or the state of another that has one."""
+        if self.rest is not None:
+            return self.rest.state_dict()
+        return copy.deepcopy(self.dataset.state_dict()) if has_state(self.dataset) else {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        if self.rest is not None:
+            self.rest.load_state_dict(state_dict)
+        elif has_state(self.dataset):
+            self.dataset.load_state_dict(state_dict)
 
 
 def seed_everything(seed: int) -> None:
@@ -109,14 +142,35 @@ def _answer(fetcher: Fetcher | None, problem: BaseException | None, task: Any) -
         return FAILED, (type(error), "".join(traceback.format_exception(error)))
 
 
-def _pickled(epoch: int, kind: str, content: Any) -> bytes:
+def _state_of(fetcher: Fetcher | None) -> bytes:
+    """What continues after the batch just made: streams and the dataset's state, pickled."""
+    if fetcher is None:
+        return b""
+    kept = {"streams": get_rng_state_all(), "fetcher": fetcher.state_dict()}
+    return pickle.dumps(kept, pickle.HIGHEST_PROTOCOL)
+
+
+def _pickled(epoch: int, kind: str, content: Any, fetcher: Fetcher | None, wanted: bool) -> bytes:
     try:
-        return pickle.dumps((epoch, kind, content), pickle.HIGHEST_PROTOCOL)
+        state = _state_of(fetcher) if wanted else b""
+        return pickle.dumps((epoch, kind, content, state), pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         text = "".join(traceback.format_exception(error))
-        return pickle.dumps(
-            (epoch, FAILED, (RuntimeError, f"a batch cannot be sent from a worker:\n{text}"))
-        )
+        told = f"a batch or a state cannot be sent from a worker:\n{text}"
+        return pickle.dumps((epoch, FAILED, (RuntimeError, told), b""))
+
+
+def _begun(make: Callable[[], Fetcher], number: int, begin: Begin | None) -> Fetcher:
+    """What makes batches; `begin` seeds its streams, or continues after a state."""
+    if begin is not None:
+        seed_everything(begin.seed + number)
+    fetcher = make()
+    if begin is None or begin.state is None:
+        fetcher.begin()
+    else:
+        fetcher.begin(begin.state["fetcher"])
+        set_rng_state_all(begin.state["streams"])
+    return fetcher
 
 
 def work(
@@ -124,17 +178,19 @@ def work(
     parent: int,
     who: Worker,
     make: Callable[[], Fetcher],
-    begin: Callable[[int], Any] | None,
+    init: Callable[[int], Any] | None,
+    first: Begin | None,
 ) -> None:
     """The main loop of a worker. See Note [Workers]."""
     pool_of("cpu").device.set_num_threads(1)  # type: ignore[attr-defined]
     seed_everything(who.seed)
     _this[:] = [who]
-    fetcher, problem = None, None
+    fetcher: Fetcher | None = None
+    problem: Exception | None = None
     try:
-        if begin is not None:
-            begin(who.id)
-        fetcher = make()
+        if init is not None:
+            init(who.id)
+        fetcher = _begun(make, who.id, first)
     except Exception as error:
         problem = error
     try:
@@ -145,11 +201,18 @@ def work(
             message = connection.recv()
             if message is None:
                 return
-            epoch, task = message
-            if isinstance(task, tuple) and task[:1] == (RESUME,):
-                seed_everything(task[1] + who.id)
-                fetcher, problem = make(), None
-                continue
-            connection.send_bytes(_pickled(epoch, *_answer(fetcher, problem, task)))
+            epoch, task, wanted = message
+            if isinstance(task, Begin):
+                fetcher, problem = None, None
+                try:
+                    fetcher = _begun(make, who.id, task)
+                except Exception as error:
+                    problem = error
+                if not wanted:
+                    continue
+            kind, content = DONE, None
+            if not isinstance(task, (Begin, Report)):
+                kind, content = _answer(fetcher, problem, task)
+            connection.send_bytes(_pickled(epoch, kind, content, fetcher, wanted))
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         return
