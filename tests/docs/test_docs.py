@@ -116,6 +116,13 @@ def test_derivatives_example() -> None:
     assert float(re.search(r"(\S+) from the sine", printed).group(1)) < 0.01
 
 
+def test_resume_example() -> None:
+    """A killed run ends with the parameters of one that was not."""
+    assert "killed after steps [7, 22], the same parameters after 40: True" in run(
+        "examples/resume.py", "--workers", "1"
+    )
+
+
 def test_import_is_light() -> None:
     """Importing the package opens no device and loads no driver or compiler."""
     code = (
