@@ -166,6 +166,8 @@ def from_array(array: Any, pool: Pool) -> Value:
     check_device_dtype("tensor", pool, dtype)
     value = creation.empty_spec(Spec.of(pool, dtype, tuple(array.shape)))
     copy_in(value, memoryview(dense.reshape(-1).view(np.uint8).data))
+    with replay.LOCK:
+        replay.settle_here(value._memory)  # nobody else has it: see Note [Offload]
     return value
 
 
@@ -491,8 +493,3 @@ def move(value: Value, pool: Pool) -> Value:
     if not is_contiguous(value._spec.shape, value._spec.strides):
         value = e.clone(value)
     return call.call(_move, (value,), (pool,))
-
-
-def move_plan(value: Value, pool: Pool) -> Plan:
-    """The plan of `move` for a dense value."""
-    return call.plan_for(_move, (value,), (pool,))

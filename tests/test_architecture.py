@@ -86,8 +86,8 @@ FOLDERS = {
         *("create", "sort", "linalg", "batching", "nn", "fft", "optim", "surface"),
     ),
     "tape": (
-        *("record", "memory.recipe", "memory.requirement", "memory.refusal", "memory.replay"),
-        *("record.call", "program", "anomaly"),
+        *("record", "memory.recipe", "memory.offload", "memory.requirement", "memory.refusal"),
+        *("memory.replay", "record.call", "program", "anomaly"),
         *("memory", "vmap", "walk", "dual", "function"),
     ),
 }

@@ -15,6 +15,7 @@ from rushlight.memory.budget import budget, get_budget, parse_bytes, set_budget
 from rushlight.memory.counters import (
     allocated,
     empty_cache,
+    offloaded,
     peak,
     recomputed,
     reserved,
@@ -46,6 +47,7 @@ __all__ = [
     "check_exact",
     "empty_cache",
     "get_budget",
+    "offloaded",
     "parse_bytes",
     "peak",
     "recomputed",

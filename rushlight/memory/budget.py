@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import TracebackType
 from typing import Any
@@ -13,6 +14,7 @@ from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
 from rushlight.ops.create.creation import default_pool, resolve_pool
 from rushlight.tape.memory.foresight import FORESIGHT
+from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.policy import Policy
 from rushlight.tape.memory.refusal import refuse
 from rushlight.tape.memory.region import Region
@@ -45,12 +47,26 @@ class budget(Region):
     backward pass inside: other threads are not refused, but the memory they take counts.
 
     `policy.score(storage)` replaces the order: the lowest score is dropped first. See `Candidate`.
+
+    `offload` says whether dropped values are copied out, and copied back when next needed, instead
+    of rebuilt. True: to host memory, from devices whose memory the host cannot read. "auto": those
+    for which that takes less time than rebuilding. "disk": to a temporary file without a name, from
+    every device; a `Path` is the file's folder. Values that cannot be rebuilt, such as gradients,
+    optimiser state and data made inside, are then dropped too. False: never; None: what the budget
+    around this one says, or never.
     """
 
     foresight = FORESIGHT
 
-    def __init__(self, limit: int | str, device: Any = None, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        limit: int | str,
+        device: Any = None,
+        policy: Policy | None = None,
+        offload: bool | str | os.PathLike[str] | None = None,
+    ) -> None:
         super().__init__()
+        self.offload = None if offload is None else Offload(offload)
         if policy is not None and not callable(getattr(policy, "score", None)):
             raise TypeError(f"budget: a policy has a method score(storage), got {policy!r}")
         self.policy = policy
@@ -68,6 +84,8 @@ class budget(Region):
             )
         super().__init__()  # its source line is where it is entered, not where it was made
         self.find_pool()
+        if self.offload is not None:
+            self.offload.begin()
         if self.outer is None or self.outer.foresight is None:
             with LOCK:
                 FORESIGHT.begin()
@@ -89,6 +107,8 @@ class budget(Region):
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.state.__exit__(kind, error, trace)
+        if self.offload is not None:
+            self.offload.begin()
 
 
 def trim_to_limits() -> None:
@@ -99,7 +119,12 @@ def trim_to_limits() -> None:
             pool.trim(pool.held - limit)
 
 
-def set_budget(limit: int | str | None, device: Any = None, policy: Policy | None = None) -> None:
+def set_budget(
+    limit: int | str | None,
+    device: Any = None,
+    policy: Policy | None = None,
+    offload: bool | str | os.PathLike[str] | None = None,
+) -> None:
     """Keep the whole program, all of its threads, under a limit: `set_budget("2GiB")`.
 
     It replaces the limit that was set for the same `device` (None is every device) and None takes
@@ -112,7 +137,7 @@ def set_budget(limit: int | str | None, device: Any = None, policy: Policy | Non
         raise RuntimeError(
             "set_budget: inside a budget or a checkpoint; call it outside of the `with` block"
         )
-    found = None if limit is None else budget(limit, device, policy)
+    found = None if limit is None else budget(limit, device, policy, offload)
     if found is not None:
         found.find_pool()
     pool = None if device is None else resolve_pool(device)

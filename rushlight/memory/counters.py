@@ -6,6 +6,7 @@ from typing import Any
 
 from rushlight.devices.shared.transfers import Transfers
 from rushlight.ops.create.creation import resolve_pool
+from rushlight.tape.memory.offload import Offloaded
 from rushlight.tape.memory.replay import Counters
 
 
@@ -38,6 +39,11 @@ def empty_cache(device: Any = None) -> None:
 def recomputed() -> dict[str, int]:
     """The number of calls repeated to rebuild dropped values, and the bytes they made."""
     return {"calls": Counters.nodes, "bytes": Counters.nbytes}
+
+
+def offloaded() -> dict[str, int]:
+    """The bytes of dropped values that were copied out and back, and those that copies hold."""
+    return {"out": Offloaded.out, "back": Offloaded.back, "held": Offloaded.held}
 
 
 def transfers() -> dict[str, int]:

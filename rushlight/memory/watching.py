@@ -47,7 +47,7 @@ _get_frame = sys._getframe
 _clock = time.perf_counter
 _IN_TAKE = Storage.__init__.__code__
 _IN_MAKE = call.make_storage.__code__
-_IN_REBUILD = replay._run_again.__code__
+_IN_REBUILD = {replay._run_again.__code__, replay._copy_back.__code__}
 _OF_NODE = {recall.__code__, differentiated.__code__}
 _OF_STEP = os.path.join("rushlight", "optim", "")
 # The global names of the code that makes storages: see Note [Call template] 6.
@@ -382,7 +382,7 @@ class _Context:
                 self._read(frame, (*code.co_varnames, *code.co_freevars))
             if code in _OF_NODE and self.node is None:
                 self.node = frame.f_locals["node"]
-            elif code is _IN_REBUILD:
+            elif code in _IN_REBUILD:
                 self.again = True
             elif _OF_STEP in code.co_filename:
                 self.phase = STEP

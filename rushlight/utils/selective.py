@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.compat.aten import OpOverload, aten, op_of
-from rushlight.devices.shared.registry import pool_of
-from rushlight.interop import move, move_plan
 from rushlight.tape.memory.checkpoint import Checkpoint, Choice
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE, Changed
@@ -93,10 +91,6 @@ class _Selecting:
                 f"{op_of(plan)}"
             )
         return _CHOICES[answer]
-
-    def to_host(self, value: Value) -> tuple[Value, Plan]:
-        host = move(value, pool_of("cpu"))
-        return host, move_plan(host, value._spec.device)
 
 
 def create_selective_checkpoint_contexts(

@@ -308,6 +308,7 @@ class Storage:
         "address",
         "block",
         "blocks",
+        "copy",
         "pool",
         "recipe",
         "room",
@@ -318,6 +319,7 @@ class Storage:
 
     address: int | None
     block: int | None  # set with the first recipe
+    copy: Any  # set with the first recipe; see Note [Offload]
     recipe: Any  # set in a region only
     windows: Any  # see tape/memory/windows.py; set by the first
     written: Any  # see tape/record/written.py

@@ -426,6 +426,7 @@ def write_into(
         if region is not None:
             recipe = versions.recipe_of(targets, plan, inputs, params, region)
             replay.note_call(plan, [*targets, *inputs], region)
+        droppable = [storage for storage in storages if storage.recipe is not None]
         try:
             _launch_into(storages, plan, outs, ins, params)
         finally:
@@ -433,6 +434,9 @@ def write_into(
                 make_plain(storage)
         if recipe is not None:
             replay.adopt_all(recipe, storages, region)
+        else:
+            for storage in droppable:
+                replay.settle_here(storage)
 
 
 def _addresses(values: Sequence[Value]) -> list[int]:

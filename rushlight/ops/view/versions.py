@@ -36,9 +36,12 @@ def recipe_of(
     nbytes = old.nbytes(index)
     # Rooms are rounded up, so a part may have the same as the whole.
     enough = plan.rooms[0] == storage.room and spec.nbytes >= nbytes
-    if enough and spec.contiguous and not target._offset:
-        if all(origin is not old for origin, _, _ in sources):
-            return Recipe(plan, params, sources, region.mark)
+    whole = enough and spec.contiguous and not target._offset
+    if whole and all(origin is not old and origin is not storage for origin, _, _ in sources):
+        return Recipe(plan, params, sources, region.mark)
+    if old.is_settled:  # there is no other block with the old bits
+        return None
+    if whole:
         onto = Onto(0, storage.room, nbytes, None)
     else:
         onto = Onto(target._offset, storage.room, nbytes, _copy_of_block(storage))

@@ -6,8 +6,8 @@
 2. KEPT results become plain: no region drops them, and replays start from them. PREFERRED results
    keep their recipe, and the checkpoint keeps them until it is rebuilt: only a budget around it may
    drop them, or an outer checkpoint.
-3. OFFLOADED results are copied to the host, and their recipe becomes the copy back. Where the host
-   reads the device's memory they are KEPT.
+3. OFFLOADED results are settled and copied to the host (Note [Offload]); their blocks are dropped
+   when the checkpoint ends. Where the host reads the device's memory they are KEPT.
 4. In-place writes are not asked about: kept memory stays kept, other memory has the write in its
    recipe.
 """
@@ -20,15 +20,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
+from rushlight.tape.memory.offload import copy_to_host
 from rushlight.tape.memory.proof import Witness
-from rushlight.tape.memory.recipe import Recipe, make_plain
-from rushlight.tape.memory.region import Region
+from rushlight.tape.memory.recipe import Recipe, make_plain, settle
+from rushlight.tape.memory.region import Region, drop
+from rushlight.tape.memory.replay import Pins
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan, describe
-from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
 
 
@@ -45,9 +46,6 @@ class Selection(Protocol):
     """Chooses what a checkpoint keeps. See Note [Selection]."""
 
     def choose(self, plan: Plan, inputs: Sequence[Value], result: Any) -> Choice: ...
-
-    def to_host(self, value: Value) -> tuple[Value, Plan]:
-        """A copy in host memory, and the plan that copies it back."""
 
 
 class Checkpoint(Region):
@@ -67,6 +65,7 @@ class Checkpoint(Region):
         self.inner: list[Checkpoint] = []
         self.selection: Selection | None = None
         self.preferred: set[Storage] = set()
+        self.offloaded: list[weakref.ref[Storage]] = []
         self.around = self._checkpoint_around()
 
     def _checkpoint_around(self) -> Checkpoint | None:
@@ -102,17 +101,23 @@ class Checkpoint(Region):
         elif choice is Choice.KEPT or is_view or storage.pool.device.limits.host_memory:
             replay.keep(storage)
         else:
-            self._offload(value)
+            self._offload(storage)
 
-    def _offload(self, value: Value) -> None:
-        """Give a new result's storage the copy from the host as its recipe."""
-        assert self.selection is not None
-        storage, spec = value._memory, value._spec
-        flat = Spec.of(spec.device, spec.dtype, (spec.high // spec.dtype.itemsize,))
-        with Changed(grad=False, region=None, saving=None):  # which makes the storage plain
-            host, back = self.selection.to_host(call.make_value(flat, storage))
+    def _offload(self, storage: Storage) -> None:
         with replay.LOCK:
-            replay.leave_recipe(back, (host,), (), (storage,), self)
+            settle(storage, replay.Counters.tick)
+            copy_to_host(storage)
+        self.offloaded.append(weakref.ref(storage))
+
+    def _drop_offloaded(self, results: set[Storage]) -> None:
+        with replay.LOCK:
+            kept = results | Pins.pinned()
+            for storage in [reference() for reference in self.offloaded]:
+                if storage is None or storage.recipe is None or storage in kept:
+                    continue
+                if storage.block is not None and storage.copy is not None:
+                    drop(storage)
+        self.offloaded.clear()
 
     def close(self, results: Iterable[Storage]) -> None:
         """Drop the saves of the interior nodes.
@@ -128,7 +133,9 @@ class Checkpoint(Region):
             region.preferred = {s for s in region.preferred if not self.made_here(s)}
         if self.around is not None:
             self.around.inner.extend([self, *self.inner])
-        self.results = [weakref.ref(s) for s in results if self.made_here(s)]
+        kept = set(results)
+        self.results = [weakref.ref(s) for s in kept if self.made_here(s)]
+        self._drop_offloaded(kept)
         self.nodes.clear()
         self.inner.clear()
         if not self.entries:
@@ -140,6 +147,7 @@ class Checkpoint(Region):
         self.inner.clear()
         self.entered.clear()
         self.preferred.clear()
+        self.offloaded.clear()
 
     def _finish(self) -> None:
         self.entered.clear()

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory.foresight import FORESIGHT
+from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.memory.replay import Counters
 
@@ -16,21 +17,24 @@ _CALL = 10_000.0
 
 
 class Candidate:
-    """A storage that can be dropped and rebuilt, as given to a policy."""
+    """A storage that can be dropped and rebuilt or copied back, as given to a policy."""
 
     __slots__ = ("age", "fits", "nbytes", "storage", "wait", "work")
 
     nbytes: int  # the size of its block
-    work: float  # to rebuild it and its dropped ancestors: roughly elements times instructions
+    # To rebuild it and its dropped ancestors, or to copy it: roughly elements times instructions.
+    work: float
     age: int  # calls since its last use
     wait: int | None  # calls until its next use; None where no earlier step tells
     fits: bool  # whether its block has the requested size, so that it is reused directly
 
-    def __init__(self, storage: Storage, room: int, costs: dict[Recipe, float]) -> None:
+    def __init__(
+        self, storage: Storage, room: int, costs: dict[Recipe, float], offload: Offload
+    ) -> None:
         recipe: Recipe = storage.recipe
         self.storage = storage
         self.nbytes = storage.room
-        self.work = rebuild_cost(recipe, costs)
+        self.work = offload.work(storage, rebuild_cost(recipe, costs))
         self.age = Counters.tick - recipe.used
         self.wait = FORESIGHT.wait(recipe)
         self.fits = storage.room == room

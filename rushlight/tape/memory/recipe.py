@@ -26,11 +26,15 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from rushlight.core.dtypes import uint8
+from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage
-from rushlight.tape.record.op import Plan
+from rushlight.tape.record.op import Op, Plan
 from rushlight.tape.record.value import Value
 
 LONGEST = 4096
+# The op of the recipes of settled storages: see Note [Offload].
+SETTLED = Op("copied back", "Bytes that were copied out of device memory.")
 MOST_WRITES = 64
 
 # Weak references by identity: an entry is removed with its object.
@@ -117,6 +121,11 @@ class Recipe:
         self.path: float = path + plan.cost  # the work of the longest chain that leads to it
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it is not run, since the bytes are present or copied out: Note [Offload]."""
+        return self.plan.op is SETTLED
+
+    @property
     def rooms(self) -> tuple[int, ...]:
         """The blocks of the results."""
         return self.plan.rooms if self.onto is None else (self.onto.room,)
@@ -139,6 +148,11 @@ class Recipe:
         storage = self.holder(index)
         return storage if storage is not None and storage.block is not None else None
 
+    def at_hand(self, index: int) -> bool:
+        """Whether the bytes of result `index` are present or copied out."""
+        storage = self.holder(index)
+        return storage is not None and (storage.block is not None or storage.copy is not None)
+
     def adopt(self, index: int, storage: Storage) -> None:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
         table = _WITH_RECIPE.get(storage.pool)
@@ -149,6 +163,7 @@ class Recipe:
         if address is None:
             address = storage.present_address
         storage.block, storage.address, storage.recipe = address, None, self
+        storage.copy = None
 
     def index_of(self, storage: Storage) -> int:
         outs = self.outs
@@ -165,14 +180,14 @@ class Recipe:
             origin
             for origin, index, _ in self.sources
             if origin.__class__ is Recipe
-            and (origin.present(index) is None or (self.saved and not origin.saved))
+            and (not origin.at_hand(index) or (self.saved and not origin.saved))
         ]
 
 
 def source_of(value: Value) -> Source:
     storage = value._memory
     recipe = storage.recipe
-    if recipe is not None:
+    if recipe is not None and recipe.plan.op is not SETTLED:
         return recipe, recipe.index_of(storage), value._offset
     if id(storage) not in _READ:
         enter(_READ, storage)
@@ -194,7 +209,27 @@ def make_plain(storage: Storage) -> None:
     if storage.recipe is not None:
         assert storage.block is not None
         storage.address, storage.block, storage.recipe = storage.block, None, None
+        storage.copy = None
         _WITH_RECIPE[storage.pool].pop(id(storage), None)
+
+
+def settled_plan(pool: Pool, nbytes: int) -> Plan:
+    return Plan(SETTLED, (), (Spec.of(pool, uint8, (nbytes,)),), None)
+
+
+def settle(storage: Storage, tick: int) -> None:
+    """Let present bytes be dropped, from here on by a copy only. See Note [Offload].
+
+    The caller holds `replay.LOCK`; the storage has a recipe, or nobody else has it.
+    """
+    old: Recipe | None = storage.recipe
+    nbytes = storage.room if old is None else old.nbytes(old.index_of(storage))
+    # No checkpoint made it, so none drops it.
+    recipe = Recipe(settled_plan(storage.pool, nbytes), (), (), Mark(None))
+    recipe.used = recipe.serial = tick
+    if old is not None:
+        recipe.record, recipe.call = old.record, old.call
+    recipe.adopt(0, storage)
 
 
 def with_recipe(pool: Pool) -> Iterator[Storage]:

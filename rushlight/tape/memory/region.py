@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.devices.shared.allocator import Pool, Storage
-from rushlight.tape.memory import replay
+from rushlight.tape.memory import offload, replay
 from rushlight.tape.memory.foresight import NEVER, Foresight
-from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy
+from rushlight.tape.memory.offload import Offload
+from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy, rebuild_cost
 from rushlight.tape.memory.recipe import Mark, Recipe, with_recipe
 from rushlight.tape.memory.replay import Counters, Pins
 from rushlight.tape.record.op import Plan
@@ -31,6 +32,7 @@ class Region:
     chooses = False  # whether `choose` is called
     foresight: Foresight | None = None  # set inside budgets
     policy: Policy | None = None  # ranks the values dropped here; None: the outer region's policy
+    offload: Offload | None = None  # where they go; None: where the outer region's go
 
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
@@ -91,21 +93,24 @@ class Ranking:
     Made once for many requests; `tick` is when.
     """
 
-    __slots__ = ("items", "policy", "tick", "until")
+    __slots__ = ("items", "offload", "policy", "tick", "until")
 
-    def __init__(self, pool: Pool, room: int, policy: Policy) -> None:
+    def __init__(self, pool: Pool, room: int, policy: Policy, offload: Offload) -> None:
         costs: dict[Recipe, float] = {}
         scored = []
+        copied = offload.takes(pool) and not offload.is_measured
         for i, storage in enumerate(with_recipe(pool)):
-            if storage.block is not None:
-                candidate = Candidate(storage, room, costs)
+            stays = storage.recipe.is_settled and not storage.copy and not offload.takes(pool)
+            if storage.block is not None and not stays:
+                candidate = Candidate(storage, room, costs, offload)
                 # What a backward pass has made comes last: to rebuild it is to repeat the pass.
-                late = storage.recipe.fleeting and candidate.wait != NEVER
+                late = storage.recipe.fleeting and candidate.wait != NEVER and not copied
                 small = storage.room < _SMALLEST_DROP
                 scored.append((late, small, policy.score(candidate), i, storage))
         scored.sort(reverse=True)
         self.items = [(s.recipe.serial, late, weakref.ref(s)) for late, *_, s in scored]
         self.policy = policy
+        self.offload = offload
         self.tick = Counters.tick
         self.until = self.tick + len(scored) // _PER_RANKING
 
@@ -143,34 +148,66 @@ _PER_RANKING = 8
 
 
 def reclaim(pool: Pool, room: int) -> bool:
-    """Drop rebuildable values in the policy's order until `room` fits; whether any was dropped.
+    """Drop values in the policy's order until `room` fits; whether any was dropped.
 
     The order among kinds of values is that of Note [Replay]; what is pinned stays.
     """
     with replay.LOCK:
-        limit = pool.limit
-        over = 0 if limit is None else pool.live + room - limit
-        want = over if over > 0 else room  # the device itself is full
-        pinned, brought = Pins.pinned(), Pins.pinned(frames=True)
-        spared = brought | Pins.needed_soon()
-        policy, key = _policy(), (pool, room)
-        ranking = _RANKINGS.get(key)
-        chosen: list[Storage] = []
-        if ranking is not None and ranking.policy is policy and Counters.tick <= ranking.until:
-            chosen = ranking.choose(room, want, spared, late=False)
-        if not chosen:
-            if len(_RANKINGS) > _MOST_RANKINGS:
-                _RANKINGS.clear()
-            ranking = _RANKINGS[key] = Ranking(pool, room, policy)
-            for kept in (spared, brought, pinned):
-                chosen = chosen or ranking.choose(room, want, kept, late=False)
-            for kept in (brought, pinned):
-                chosen = chosen or ranking.choose(room, want, kept, late=True)
-        if not brought.isdisjoint(chosen):
-            Pins.note_dropped(chosen)
-        for storage in chosen:
-            drop(storage)
-        return bool(chosen)
+        there = offload.here()
+        while True:
+            chosen, brought = _choose(pool, room, there)
+            if not chosen:
+                return False
+            gone = [storage for storage in chosen if _let_go(storage, there)]
+            if not brought.isdisjoint(gone):
+                Pins.note_dropped(gone)
+            if gone:
+                return True
+            _RANKINGS.clear()  # no copy could be made
+
+
+def _choose(pool: Pool, room: int, there: Offload) -> tuple[list[Storage], set[Storage]]:
+    """The storages to drop, and those that replays have pinned."""
+    limit = pool.limit
+    over = 0 if limit is None else pool.live + room - limit
+    want = over if over > 0 else room  # the device itself is full
+    pinned, brought = Pins.pinned(), Pins.pinned(frames=True)
+    spared = brought | Pins.needed_soon()
+    policy, key = _policy(), (pool, room)
+    ranking = _RANKINGS.get(key)
+    if (
+        ranking is not None
+        and ranking.policy is policy
+        and ranking.offload is there
+        and Counters.tick <= ranking.until
+    ):
+        chosen = ranking.choose(room, want, spared, late=False)
+        if chosen:
+            return chosen, brought
+    if len(_RANKINGS) > _MOST_RANKINGS:
+        _RANKINGS.clear()
+    ranking = _RANKINGS[key] = Ranking(pool, room, policy, there)
+    chosen = []
+    for kept in (spared, brought, pinned):
+        chosen = chosen or ranking.choose(room, want, kept, late=False)
+    for kept in (brought, pinned):
+        chosen = chosen or ranking.choose(room, want, kept, late=True)
+    return chosen, brought
+
+
+def _let_go(storage: Storage, there: Offload) -> bool:
+    """Drop a storage, copied out first where it must or should be; whether it was dropped."""
+    recipe: Recipe = storage.recipe
+    if storage.copy is None:
+        if recipe.is_settled:
+            if not (there.takes(storage.pool) and there.copy(storage)):
+                return False
+        elif there.takes(storage.pool):
+            work = rebuild_cost(recipe, {}) if there.is_measured else 0.0
+            if there.chooses(storage, work):
+                there.copy(storage)  # or it is rebuilt
+    drop(storage)
+    return True
 
 
 _MOST_RANKINGS = 64

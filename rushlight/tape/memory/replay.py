@@ -40,19 +40,23 @@ from rushlight.core import locks
 from rushlight.core.errors import BudgetError, InplaceError, RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
-from rushlight.tape.memory import refusal
+from rushlight.tape.memory import offload, refusal
 from rushlight.tape.memory.recipe import (
     LONGEST,
     MOST_WRITES,
+    Mark,
     Recipe,
     Source,
     forget_reads,
     make_plain,
     readers,
+    settle,
+    settled_plan,
     source_of,
 )
 from rushlight.tape.record import template
 from rushlight.tape.record.op import Plan
+from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import describe_writes
 
@@ -216,7 +220,9 @@ def note_call(plan: Plan, inputs: Sequence[Value], region: Any) -> None:
 def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
     recipe.used = recipe.serial = Counters.tick
     if recipe.length >= LONGEST or recipe.writes > MOST_WRITES:
-        return  # a chain of recipes must end: see Note [Recipes]
+        for storage in storages:  # a chain of recipes must end: see Note [Recipes]
+            settle_here(storage)
+        return
     foresight = region.foresight
     if foresight is not None:
         recipe.record, recipe.call = foresight.record, foresight.now
@@ -276,6 +282,25 @@ def keep(storage: Storage) -> int:
             address = storage.address
     assert address is not None
     return address
+
+
+def cut(storage: Storage) -> None:
+    """Let a storage keep none of its recipe's sources: it becomes plain, or settled."""
+    with LOCK:
+        if storage.present_address is None:
+            refill([(storage.recipe, storage.recipe.index_of(storage))])
+        if not settle_here(storage):
+            make_plain(storage)
+
+
+def settle_here(storage: Storage) -> bool:
+    """Settle a storage, where a budget around copies values out; whether it is. LOCK is held."""
+    if not offload.here().takes(storage.pool):
+        return False
+    if storage.recipe is None or not storage.recipe.is_settled:
+        settle(storage, Counters.tick)
+        STATE.get().region.enable_reclaim(storage.pool)
+    return True
 
 
 def fetch(storages: Iterable[Storage]) -> None:
@@ -348,8 +373,8 @@ class Frame:
                 self.order.insert(0, key)
         while self.order:
             recipe, index = self.order[-1]
-            found = recipe.present(index)
-            if found is None:
+            found = recipe.holder(index)
+            if found is None or (found.block is None and not _copy_back(found)):
                 return recipe, index
             self.there[recipe, index] = found
             self.order.pop()
@@ -361,7 +386,7 @@ def _steps(recipe: Recipe) -> list[Recipe]:
     steps = [recipe]
     while steps[-1].onto is not None:
         old: Recipe = steps[-1].sources[-1][0]
-        if old.onto is None or old.present(0) is not None:
+        if old.onto is None or old.at_hand(0):
             break
         steps.append(old)
     return steps[::-1]
@@ -369,7 +394,11 @@ def _steps(recipe: Recipe) -> list[Recipe]:
 
 def _sources(recipe: Recipe, within: bool) -> set[Key]:
     """The results that a recipe reads; `within` a row of writes the old version is at hand."""
-    keys = {(o, i) for o, i, _ in recipe.sources if o.__class__ is Recipe}
+    keys = {
+        (o, i) if o.__class__ is Recipe else (o.recipe, 0)
+        for o, i, _ in recipe.sources
+        if o.__class__ is Recipe or o.recipe is not None
+    }
     if within:
         old, index, _ = recipe.sources[-1]
         keys.discard((old, index))
@@ -390,7 +419,7 @@ class Rebuild:
         """How often each result is read, where every recipe runs once."""
         uses: dict[Key, int] = {}
         seen: set[Recipe] = set()
-        stack = [r for r, i in self.targets if r.present(i) is None]
+        stack = [r for r, i in self.targets if not r.at_hand(i)]
         while stack:
             recipe = stack.pop()
             if recipe in seen:
@@ -399,7 +428,7 @@ class Rebuild:
             for number, step in enumerate(_steps(recipe)):
                 for key in _sources(step, within=number > 0):
                     uses[key] = uses.get(key, 0) + 1
-                    if key[0].present(key[1]) is None:
+                    if not key[0].at_hand(key[1]):
                         stack.append(key[0])
         return uses
 
@@ -451,7 +480,7 @@ class Rebuild:
         if origin.__class__ is not Recipe:
             if origin.version != index:
                 _refuse(frame.steps[0])
-            return int(origin.address + offset)
+            return int(origin.present_address + offset)
         storage = frame.there.get((origin, index))
         if storage is None:  # the old version, in the block of this row of writes
             (storage,) = frame.storages
@@ -503,6 +532,7 @@ def _run_again(recipe: Recipe, ins: Sequence[int], before: list[Storage]) -> lis
     plan, onto = recipe.plan, recipe.onto
     launch = plan.launch if recipe.proof is None else recipe.proof
     assert launch is not None
+    launch = offload.Speed.timed(plan, launch)
     if before and onto is not None:
         (storage,) = before
         launch(storage.address + onto.offset, *ins[:-1], *plan.tail, *recipe.params)  # type: ignore[operator]
@@ -521,6 +551,23 @@ def _run_again(recipe: Recipe, ins: Sequence[int], before: list[Storage]) -> lis
             ins = ins[:-1]
         launch(*outs, *ins, *plan.tail, *recipe.params)
     return storages
+
+
+def _copy_back(storage: Storage) -> bool:
+    """Fill a dropped storage from its copy; whether it has one. See Note [Offload]."""
+    copy = storage.copy
+    if copy is None:
+        return False
+    made = Storage(storage.pool, storage.room)
+    began = perf_counter()
+    copy.write(storage.pool, made.address)
+    offload.Offloaded.back += storage.room
+    storage.block, made.address = made.address, None
+    Counters.tick += 1
+    if Counters.watch is not None:
+        event = Recipe(settled_plan(storage.pool, storage.room), (), (), Mark(None))
+        Counters.watch.rebuilt(event, (made,), (storage,), perf_counter() - began)
+    return True
 
 
 def _in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
@@ -542,5 +589,5 @@ def before_write(*storages: Storage) -> None:
     """
     with Pins(storages):
         for reader in readers(storages):
-            keep(reader)
+            cut(reader)
     forget_reads(storages)

@@ -28,7 +28,7 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.anomaly import asynchronous, checks
 from rushlight.tape.anomaly.blame import ORIGINS, Mode, blame, called_at
-from rushlight.tape.memory.replay import keep
+from rushlight.tape.memory.replay import cut
 from rushlight.tape.program.derivative import (
     Derivative,
     Parts,
@@ -333,7 +333,7 @@ class Walk:
             if not (owned and g._spec.contiguous):
                 g = Needed.clone(g)
             if g._memory.recipe is not None:
-                keep(g._memory)  # a kept gradient must not keep the whole step's recipes
+                cut(g._memory)  # a kept gradient must not keep the whole step's recipes
             if leaf.grad is None:
                 leaf.grad = g  # in one stretch with its undo entry: see Note [Counting and threads]
                 self.changed.append((leaf, None, None))
@@ -360,7 +360,7 @@ class Walk:
             with _ADDING:
                 Needed.add_into(present, g)
         if made._memory.recipe is not None:
-            keep(made._memory)
+            cut(made._memory)
 
     @property
     def has_more(self) -> bool:
@@ -382,7 +382,7 @@ class Walk:
                     new.append((leaf, Needed.add(present, g)))
             for _, value in new:
                 if value._memory.recipe is not None:
-                    keep(value._memory)
+                    cut(value._memory)
             acts = [(setattr, leaf, "grad", value) for leaf, value in new]
             Needed.add_all(sums, writes, [*acts, (self.changed.clear,)])
 

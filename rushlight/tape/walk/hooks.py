@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
-from rushlight.tape.memory.replay import keep
+from rushlight.tape.memory.replay import cut
 from rushlight.tape.record.hook_tables import (
     Hook,
     RemovableHandle,
@@ -170,7 +170,7 @@ class Kept:
         # A copy: the walk, or another value, may have the same buffer.
         made = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
         if made._memory.recipe is not None:
-            keep(made._memory)  # a kept gradient must not keep the whole step's recipes
+            cut(made._memory)  # a kept gradient must not keep the whole step's recipes
         self.grad = made
 
     def follow(self, edge: Any) -> None:
