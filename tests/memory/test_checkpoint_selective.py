@@ -78,7 +78,7 @@ def test_a_list_and_a_function_of_the_same_ops(device, rebuilt):
 
     for given in (listed, policy):
         assert gradients(products, inputs, context_fn=blocks(given)) == want
-        assert sorted(rebuilt) == ["copied back", "copied back", "sigmoid"]
+        assert rebuilt == ["sigmoid"]
         rebuilt.clear()
 
 
@@ -127,7 +127,7 @@ def test_a_policy_that_saves_every_second_product(rebuilt):
 def test_a_bool_is_a_policy(rebuilt):
     inputs = pair()
     gradients(products, inputs, context_fn=blocks(lambda ctx, op, *args: op == aten.mm.default))
-    assert sorted(rebuilt) == ["copied back", "copied back", "sigmoid"]
+    assert rebuilt == ["sigmoid"]
 
 
 def test_the_first_call_of_a_kind_is_asked_once(rebuilt):
