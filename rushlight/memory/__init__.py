@@ -25,6 +25,7 @@ from rushlight.memory.counters import (
 from rushlight.tape.memory.policy import Candidate, LeastWork, Policy
 
 if TYPE_CHECKING:
+    from rushlight.memory.estimation import Choice, Estimate, estimate, fits, suggest
     from rushlight.memory.exactness import check_exact
     from rushlight.memory.recording import (
         Recording,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Candidate",
+    "Choice",
+    "Estimate",
     "ExactnessError",
     "LeastWork",
     "Policy",
@@ -46,6 +49,8 @@ __all__ = [
     "budget",
     "check_exact",
     "empty_cache",
+    "estimate",
+    "fits",
     "get_budget",
     "offloaded",
     "parse_bytes",
@@ -56,6 +61,7 @@ __all__ = [
     "reserved",
     "reset_peak",
     "set_budget",
+    "suggest",
     "summary",
     "transfers",
 ]
@@ -63,6 +69,7 @@ __all__ = [
 _NAMES = Names(__name__)
 _NAMES.defined(
     {
+        "rushlight.memory.estimation": "Choice Estimate estimate fits suggest",
         "rushlight.memory.exactness": "check_exact",
         "rushlight.memory.recording": """
             Recording record report summary _dump_snapshot _record_memory_history _snapshot

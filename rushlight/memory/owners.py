@@ -23,6 +23,7 @@ KINDS = (
 
 Mark = tuple[str, str]  # a kind, and a name
 _SLOTS: list[Any] = [vars(Value)[name] for name in ("_memory", "_node", "_spec")]
+_SPEC = _SLOTS[-1]  # the slot: a lazy parameter refuses the attribute
 
 
 class Owners:
@@ -42,14 +43,14 @@ class Owners:
             self._mark_state(optimiser)
         for value in leaves:
             grad = value._node.grad
-            if grad is not None:
+            if grad is not None and _is_filled(grad):
                 self._mark(grad._memory, GRADIENTS, self._name_of(value), grad)
         if self.first:
             self.first = False
             for value in values:
                 birth = self.recorder.known(value._memory)
                 if birth is not None and value._base is None:
-                    birth.spec = value._spec
+                    birth.spec = _SPEC.__get__(value)
             for node in nodes:
                 self._mark_saves(node)
 
@@ -67,7 +68,7 @@ class Owners:
         if birth is not None:
             self.marks.setdefault(birth, (kind, name))
             if birth.spec is None and value is not None:
-                birth.spec = value._spec
+                birth.spec = _SPEC.__get__(value)
 
     def _name_modules(self, modules: list[Any]) -> None:
         """Paths from modules that no other has, and the owners of parameters and buffers."""

@@ -252,12 +252,18 @@ def _of_code(thing: Any) -> list[tuple[str, Any]]:
     for key, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # a cell that is still empty
             found.append((f"{key!r}", cell.cell_contents))
-    codes = [thing.__code__]
+    named = [n for n in names_in(thing.__code__) if n in thing.__globals__]
+    return [*found, *[(f"{n!r}", thing.__globals__[n]) for n in named]]
+
+
+def names_in(code: types.CodeType) -> list[str]:
+    """The names of globals and attributes in a function's code and in functions inside it."""
+    found: list[str] = []
+    codes = [code]
     while codes:
         code = codes.pop()
         codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-        names = [n for n in code.co_names if n in thing.__globals__]
-        found += [(f"{n!r}", thing.__globals__[n]) for n in names]
+        found += code.co_names
     return found
 
 

@@ -317,7 +317,7 @@ class Recorder:
     def mark_gradient(self, leaf: Leaf) -> None:
         """A leaf has a gradient."""
         grad = leaf.grad
-        birth = None if grad is None else self.birth_of(grad._memory)
+        birth = self.birth_of(getattr(grad, "_memory", None))  # a sparse one has none
         if birth is not None:
             self.gradients[birth] = leaf.handle
 
@@ -333,6 +333,8 @@ class Recorder:
             found.plan = found.spec = found.derived = found.place = found.limit = None
             found.reads = found.again = False
             self.old.append(found)
+            if storage.pool not in self.before:
+                self.watch(storage.pool)
         return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Sequence
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError
@@ -35,6 +36,7 @@ class CpuDevice:
             largest_block=1 << 47,
             description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
             convolves=convolve.available(),
+            sorts=True,
             join=memory.join if memory.joins else None,
         )
         self._status: dict[str, ctypes.c_int32] = {}
@@ -66,6 +68,10 @@ class CpuDevice:
     def alloc(self, nbytes: int) -> int:
         return memory.allocate(nbytes)
 
+    def free_bytes(self) -> int:
+        """The memory that the machine, or the process's group, can still give."""
+        return memory.free_bytes()
+
     @unheard
     def free(self, address: int, nbytes: int) -> None:
         memory.release(address, nbytes)
@@ -96,8 +102,18 @@ class CpuDevice:
         return threads.count()
 
 
+def scratch_of(kernel: Kernel, numbers: Sequence[int]) -> Sequence[int]:
+    """The rooms that a launch takes from the pool, from the numbers after the addresses."""
+    if isinstance(kernel, Convolve):
+        return convolve.scratch_rooms(kernel, numbers)
+    if isinstance(kernel, Sort):
+        room = sorting.scratch_sizes(kernel, numbers)[2]
+        return [room] if room else []
+    return blas.scratch_rooms(kernel, numbers) if isinstance(kernel, Contract) else ()
+
+
 def open_device() -> CpuDevice:
     return CpuDevice()
 
 
-__all__ = ["CpuDevice", "open_device"]
+__all__ = ["CpuDevice", "open_device", "scratch_of"]

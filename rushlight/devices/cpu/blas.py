@@ -38,6 +38,21 @@ def build(kernel: Contract, runner: int, pool: Callable[[], Pool]) -> Launch | N
     return _with_arena(own, kernel.compute.itemsize, pool) if gemm.copied(kernel) else own
 
 
+def _slots(numbers: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """The slots of an arena, and the bytes of each."""
+    x, y, m, n, k = numbers[:5]
+    blocks, each = gemm.slots_of(m, n, k, itemsize)
+    return max(1, min(threads.count(), x * y * blocks)), each
+
+
+def scratch_rooms(kernel: Contract, numbers: Sequence[int]) -> list[int]:
+    """The rooms that a launch takes from the pool."""
+    if not gemm.copied(kernel) or kernel.compute not in (float32, float64) or library() is None:
+        return []
+    slots, each = _slots(numbers, kernel.compute.itemsize)
+    return [room_for(slots * (gemm.FLAG + each))]
+
+
 def _with_arena(own: Launch, itemsize: int, pool: Callable[[], Pool]) -> Launch:
     """The launch with memory for its copies. See Note [Copies of halves]."""
 
@@ -47,9 +62,7 @@ def _with_arena(own: Launch, itemsize: int, pool: Callable[[], Pool]) -> Launch:
             own(*numbers, arena, slots, each)
 
     def launch(*numbers: int) -> None:
-        x, y, m, n, k = numbers[3:8]
-        blocks, each = gemm.slots_of(m, n, k, itemsize)
-        slots = max(1, min(threads.count(), x * y * blocks))
+        slots, each = _slots(numbers[3:], itemsize)
         try:
             run(slots, each, numbers)
         except BudgetError:

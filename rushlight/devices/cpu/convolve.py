@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rushlight.devices.cpu import convolve_image, convolve_weights, depthwise, stub, tiles
 from rushlight.devices.cpu.native import Source
@@ -29,6 +29,16 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         "convolve",
         runner,
     )
+
+
+def scratch_rooms(kernel: Convolve, numbers: Sequence[int]) -> list[int]:
+    """The rooms that a launch takes from the pool."""
+    takes = {
+        "image": convolve_image.scratch_room,
+        "weights": convolve_weights.scratch_room,
+        "depthwise": depthwise.scratch_room,
+    }
+    return [takes[kernel.of](numbers)] if kernel.of in takes else []
 
 
 def text(kernel: Convolve) -> str:

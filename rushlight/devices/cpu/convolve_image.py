@@ -8,7 +8,7 @@ multiply-adds over channels and taps, ascending. `padded` makes the copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import padded, stub
@@ -29,6 +29,13 @@ NUMBERS = 12
 LETTERS = "i" * (4 + NUMBERS)
 
 
+def scratch_room(numbers: Sequence[int]) -> int:
+    """The room of the padded copy that a launch works on."""
+    n, groups, _, c, rows, columns, p, q, _, _, si, sj, di, dj = numbers[:14]
+    some, size = padded.some(padded.layout((rows, columns), (p, q), (si, sj), (di, dj)), groups * c)
+    return room_for((min(n, some) * size + COLUMNS) * 4)
+
+
 def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     native = stub.callable_of(Source(key_of(kernel), text), LETTERS, "convolve", runner)
     pad = padded.build(kernel.step, runner)
@@ -36,8 +43,8 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     def launch(out: int, x: int, w: int, *numbers: int) -> None:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, _ = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
-        some, size = padded.some(place, groups * c)
-        here, room = pool(), room_for((min(n, some) * size + COLUMNS) * 4)
+        some, _ = padded.some(place, groups * c)
+        here, room = pool(), scratch_room(numbers)
         sides = (
             height,
             width,

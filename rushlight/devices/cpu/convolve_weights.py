@@ -8,7 +8,7 @@ the offset of each tap and of each pixel. Sums run over images and pixels, ascen
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import padded, stub, tiles
@@ -28,6 +28,23 @@ NUMBERS = 10
 LETTERS = "i" * (4 + NUMBERS)
 
 
+def _cuts(n: int, image: int, parts: int) -> tuple[int, list[int]]:
+    """The number of parts at once, and the images at which those begin.
+
+    They are all parts, for threads, where the copy is not too large.
+    """
+    each = parts if n * image <= MOST else 1
+    return each, [s * n // parts for s in range(0, parts + 1, each)]
+
+
+def scratch_room(numbers: Sequence[int]) -> int:
+    """The room of the padded copy that a launch works on."""
+    n, groups, _, c, rows, columns, p, q, _, _, si, sj, di, dj, _, _, parts = numbers
+    image = groups * c * padded.layout((rows, columns), (p, q), (si, sj), (di, dj)).channel
+    _, cuts = _cuts(n, image, parts)
+    return room_for(max(end - start for start, end in itertools.pairwise(cuts)) * image * 4)
+
+
 def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     native = stub.callable_of(Source(key_of(kernel), text), LETTERS, "convolve", runner)
     pad = padded.build(kernel.step, runner)
@@ -36,13 +53,8 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
         image = groups * c * place.channel
-        # Parts at once: all, for threads, where the copy is not too large.
-        each = parts if n * image <= MOST else 1
-        cuts = [s * n // parts for s in range(0, parts + 1, each)]
-        here, room = (
-            pool(),
-            room_for(max(end - start for start, end in itertools.pairwise(cuts)) * image * 4),
-        )
+        each, cuts = _cuts(n, image, parts)
+        here, room = pool(), scratch_room(numbers)
         sides = (
             height,
             width,

@@ -6,7 +6,7 @@ padded copy (`padded`). Of weights (`text`): a task is one channel's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import float32
 from rushlight.devices.cpu import padded, stub
@@ -39,6 +39,13 @@ def text(kernel: Convolve) -> str:
     return module([writer.function(FUNCTION.format(name="kernel"))], counts, numbers)
 
 
+def scratch_room(numbers: Sequence[int]) -> int:
+    """The room of the padded copy that a launch works on."""
+    n, groups, _, _, rows, columns, p, q, _, _, si, sj, di, dj = numbers[:14]
+    some, size = padded.some(padded.layout((rows, columns), (p, q), (si, sj), (di, dj)), groups)
+    return room_for((min(n, some) * size + LANES) * 4)
+
+
 def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     native = stub.callable_of(Source(key_of(kernel), image_text), IMAGE_LETTERS, "convolve", runner)
     pad = padded.build(kernel.step, runner)
@@ -46,8 +53,8 @@ def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Laun
     def launch(out: int, x: int, w: int, *numbers: int) -> None:
         n, groups, _, _, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, _ = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
-        some, size = padded.some(place, groups)
-        here, room = pool(), room_for((min(n, some) * size + LANES) * 4)
+        some, _ = padded.some(place, groups)
+        here, room = pool(), scratch_room(numbers)
         sides = (
             height,
             width,

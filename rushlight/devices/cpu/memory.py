@@ -59,6 +59,27 @@ def capacity() -> int:
     return min(found)
 
 
+def free_bytes() -> int:
+    """The bytes that the system can give without swapping, within the process's group."""
+    found = [capacity()]
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+    with contextlib.suppress(OSError, KeyError, ValueError):  # Linux: the page cache is free too
+        found[1:] = [_table("/proc/meminfo")["MemAvailable:"] << 10]
+    with contextlib.suppress(OSError, KeyError, ValueError):  # no such file, or "max"
+        group = Path("/sys/fs/cgroup")
+        used = int((group / "memory.current").read_text())
+        cached = _table(str(group / "memory.stat"))["inactive_file"]
+        found.append(int((group / "memory.max").read_text()) - used + cached)
+    return max(min(found), 0)
+
+
+def _table(path: str) -> dict[str, int]:
+    """The first number of each line of a file, by the line's first word."""
+    rows = [line.split() for line in Path(path).read_text().splitlines()]
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1}
+
+
 if sys.platform == "win32":
     _aligned_malloc = _bind("_aligned_malloc", _pointer, _size, _size)
     _aligned_free = _bind("_aligned_free", None, _pointer)

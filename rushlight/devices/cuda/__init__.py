@@ -5,9 +5,13 @@ The import does not touch the driver; `open_device` does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rushlight.core.dtypes import float16
+from rushlight.devices.cuda import gemm
 from rushlight.devices.cuda.device import CudaDevice
 from rushlight.devices.shared.protocol import Device, Kind
+from rushlight.kernel.shapes import Contract, Kernel
 
 _CUDA, _ROCM = 2, 10  # DLPack's numbers
 KIND = Kind(rank=2, autocast=float16, dlpack=(_CUDA, _ROCM), captures=True, shared=True)
@@ -16,3 +20,8 @@ KIND = Kind(rank=2, autocast=float16, dlpack=(_CUDA, _ROCM), captures=True, shar
 def open_device() -> Device:
     """Raises DeviceUnavailable where CuPy or a GPU is missing."""
     return CudaDevice()
+
+
+def scratch_of(kernel: Kernel, numbers: Sequence[int]) -> Sequence[int]:
+    """The rooms that a launch takes from the pool, from the numbers after the addresses."""
+    return gemm.scratch_rooms(kernel, numbers) if isinstance(kernel, Contract) else ()

@@ -163,6 +163,10 @@ class CudaDevice:
                 f"or set a budget with rushlight.memory.budget"
             ) from error
 
+    def free_bytes(self) -> int:
+        """The memory that the driver can still give."""
+        return int(self.runtime.memGetInfo()[0])
+
     @unheard
     def free(self, address: int, nbytes: int) -> None:
         if self.ordered:

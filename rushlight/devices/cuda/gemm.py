@@ -272,10 +272,8 @@ class Gemm:
             _check_status(code)
 
     def _multiply_copies(self, plan: Plan, out: int, left: int, right: int) -> None:
-        copies = [copy for copy in (plan.left_copy, plan.right_copy) if copy is not None]
-        rooms = [room_for(math.prod(copy.sizes) * self.dtype.itemsize) for copy in copies]
         # The blocks may be reused at once: their next use comes later on the stream.
-        with Scratch(self.pool(), *rooms) as packed:
+        with Scratch(self.pool(), *_rooms(plan, self.dtype)) as packed:
             addresses = []
             for address, copy in ((left, plan.left_copy), (right, plan.right_copy)):
                 if copy is not None:
@@ -284,6 +282,18 @@ class Gemm:
                     address = target
                 addresses.append(address)
             self._multiply(plan, out, addresses[0], addresses[1])
+
+
+def _rooms(plan: Plan, dtype: DType) -> list[int]:
+    """The rooms of the factors' copies."""
+    copies = [copy for copy in (plan.left_copy, plan.right_copy) if copy is not None]
+    return [room_for(math.prod(copy.sizes) * dtype.itemsize) for copy in copies]
+
+
+def scratch_rooms(kernel: Contract, numbers: Sequence[int]) -> list[int]:
+    """The rooms that a launch takes from the pool."""
+    plan = plan_contract(numbers, kernel.dtype.itemsize) if takes(kernel) else None
+    return [] if plan is None else _rooms(plan, kernel.dtype)
 
 
 def takes(kernel: Contract) -> bool:

@@ -1,18 +1,30 @@
 """The device that counts bytes and runs nothing: it estimates a program's memory without hardware.
 
 Addresses are distinct numbers without memory. Results read as zeros.
+
+# Note [Stand-ins]
+1. A stand-in is a null device with another device's name and limits, so ops choose the same kernels
+   for it. Its launches take the scratch that the other device's launches take from the pool
+   (`scratch_of` in that device's folder), and count calls and work.
+2. It has the name while an estimate runs (`memory/standing.py`), else it is called null: a tensor
+   that an estimate has left behind is on null.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
 
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared import composed
+from rushlight.devices.shared.allocator import Pool, Scratch
 from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
-from rushlight.kernel.interpret import sort_arguments
-from rushlight.kernel.shapes import Kernel, Search, Sort
+from rushlight.kernel.interpret import signature, sort_arguments
+from rushlight.kernel.shapes import Contract, Convolve, Kernel, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -85,6 +97,64 @@ class NullDevice:
 
     def synchronize(self) -> None:
         pass
+
+
+# Rooms of the scratch that a launch of a kernel with these numbers takes from the pool.
+ScratchOf = Callable[[Kernel, Sequence[int]], Sequence[int]]
+
+# Work is counted in elements that are read or written, as `Plan.cost` is.
+_WORK_OF_PRODUCT = 0.02
+_WORK_OF_CALL = 10_000  # a call that does nothing
+
+
+class StandIn(NullDevice):
+    """A null device in place of another. See Note [Stand-ins]."""
+
+    def __init__(self, limits: Limits, scratch_of: ScratchOf | None) -> None:
+        super().__init__()
+        join = None if limits.join is None else self._join
+        self.limits = replace(limits, host_memory=False, computes=False, join=join)
+        self.scratch_of = scratch_of
+        self.pool: Pool | None = None
+        self.calls = 0
+        self.work = 0.0
+        self.read: Callable[[], None] | None = None  # called when elements are read
+
+    def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
+        verify(kernel)
+        if isinstance(kernel, Sort | Search) and not self.limits.sorts:
+            return composed.build(kernel, self, self._pool)
+        scratch_of, shape = self.scratch_of, signature(kernel)
+        first, last = shape.addresses, shape.addresses + shape.sizes
+        each = float(shape.addresses)
+        if isinstance(kernel, Contract | Convolve):
+            each = _WORK_OF_PRODUCT
+        if isinstance(kernel, Convolve):
+            last = first + 8  # images, groups, channels, sizes of results and windows
+
+        def launch(*numbers: bool | int | float) -> None:
+            self.calls += 1
+            self.work += _WORK_OF_CALL + each * prod(numbers[first:last])
+            if scratch_of is not None:
+                rooms = scratch_of(kernel, numbers[first:])  # type: ignore[arg-type]
+                if rooms:
+                    with Scratch(self._pool(), *rooms):
+                        pass
+
+        return launch
+
+    def _join(self, blocks: list[tuple[int, int]], nbytes: int) -> int:
+        blocks.clear()
+        return self.alloc(nbytes)
+
+    def _pool(self) -> Pool:
+        assert self.pool is not None
+        return self.pool
+
+    def copy_out(self, address: int, target: memoryview) -> None:
+        super().copy_out(address, target)
+        if self.read is not None:
+            self.read()
 
 
 def open_device() -> NullDevice:

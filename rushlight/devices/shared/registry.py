@@ -10,7 +10,11 @@ import functools
 import importlib
 import pkgutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
+from typing import Any
 
 from rushlight.core import config, locks
 from rushlight.core.errors import DeviceUnavailable
@@ -18,7 +22,13 @@ from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Device, Kind
 
 _DEVICES = "rushlight.devices"
-_POOLS: dict[str, Pool] = {}
+
+
+class _Pools(dict[str, Pool]):
+    """The pools of the devices in use, by name."""
+
+
+_POOLS = _Pools()
 _OPENING = locks.reentrant_lock()
 
 
@@ -85,5 +95,55 @@ def reopen(name: str) -> None:
 
 
 def opened() -> list[Pool]:
-    """The pools of the devices in use."""
-    return list(_POOLS.values())
+    """The pools of the devices in use; inside an estimate, of stand-ins too."""
+    return [*_POOLS.values(), *(() if _FINDING.get() is None else _STAND_INS.values())]
+
+
+# ---- stand-ins ----
+
+_STAND_INS: dict[str, Pool] = {}
+_FINDING: ContextVar[Callable[[str], Pool] | None] = ContextVar("rushlight_stand_ins", default=None)
+
+
+class _Standing(_Pools):
+    """The pools while an estimate runs: in its context, stand-ins."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        find = _FINDING.get()
+        return super().get(name, default) if find is None else find(name)
+
+
+def stand_in_of(name: str) -> Pool:
+    """The pool of a device's stand-in, without a tensor in it. See Note [Stand-ins].
+
+    It is the same at each call, unless tensors were left behind in it. A device that is not
+    available has the limits of `null`.
+    """
+    found = _STAND_INS.get(name)
+    if found is None or found.live > found.device.limits.own:
+        folder: Any = _folder("null")
+        token = _FINDING.set(None)
+        try:
+            limits = pool_of(name).device.limits
+        except DeviceUnavailable:
+            limits = folder.NullDevice.limits
+        finally:
+            _FINDING.reset(token)
+        device = folder.StandIn(limits, getattr(_folder(name), "scratch_of", None))
+        found = device.pool = _STAND_INS[name] = Pool(device)  # no launch to check
+    return found
+
+
+@contextmanager
+def standing_in(find: Callable[[str], Pool]) -> Iterator[None]:
+    """A block in which, for the calling context, `pool_of(name)` is `find(name)`.
+
+    One at a time: the caller holds a lock.
+    """
+    token = _FINDING.set(find)
+    _POOLS.__class__ = _Standing
+    try:
+        yield
+    finally:
+        _POOLS.__class__ = _Pools
+        _FINDING.reset(token)

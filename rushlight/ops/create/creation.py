@@ -44,7 +44,10 @@ from rushlight.tape.record.state import STATE, is_inference
 from rushlight.tape.record.value import Leaf, Value
 from rushlight.tape.vmap.batched import batched_like
 
-chosen_device: list[str] = []  # set by `set_default_device`
+STAND_IN = "stand-in"
+# Set by `set_default_device`; STAND_IN is before it while an estimate runs: memoised calls, which
+# depend on this list, are then other ones.
+chosen_device: list[str] = []
 
 
 def default_pool() -> Pool:
@@ -53,7 +56,8 @@ def default_pool() -> Pool:
 
 def set_default_device(device: Any) -> None:
     """Set the device of new tensors; None: that of RUSHLIGHT_DEVICE."""
-    chosen_device[:] = [] if device is None else [device_name(device)]
+    around = [name for name in chosen_device if name == STAND_IN]
+    chosen_device[:] = around if device is None else [*around, device_name(device)]
 
 
 def device_name(device: Any) -> str:

@@ -28,7 +28,10 @@ def check_divisor(op: str, x: Any, y: Any) -> None:
     """Refuse zeros among the divisors of integers."""
     if isinstance(y, Value):
         spec = y._spec
-        if spec.dtype.kind not in "biu" or not spec.numel or spec.device.device.limits.asynchronous:
+        limits = spec.device.device.limits
+        if spec.dtype.kind not in "biu" or not spec.numel:
+            return
+        if limits.asynchronous or not limits.computes:
             return
         whole = x._spec.dtype.kind in "biu" if isinstance(x, Value) else isinstance(x, int)
         if not whole:

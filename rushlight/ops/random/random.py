@@ -286,7 +286,8 @@ def _draw(
 def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
     """Whether a condition is true of every element; True where the host would have to wait."""
     spec = x._spec
-    if not spec.numel or spec.device.device.limits.asynchronous:
+    limits = spec.device.device.limits
+    if not spec.numel or limits.asynchronous or not limits.computes:
         return True
     x = physical_of(x)
     return read_back.read(reductions.amin(e.cast(condition(call.detached(x)), int32)))[0] == 1
