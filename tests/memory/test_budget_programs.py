@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,9 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import InplaceError, memory
 from rushlight.ops.create.creation import resolve_pool
+from rushlight.tape.memory import region
+from rushlight.tape.program import derivative
+from rushlight.tape.walk import backward
 from rushlight.utils.checkpoint import checkpoint
 from tests.memory.training_step import bits
 
@@ -101,3 +105,44 @@ def test_a_tight_limit_on_random_programs():
             except rl.BudgetError as error:
                 limit = error.least
         assert got == want, f"seed {seed}"
+
+
+def _gradients(count: int) -> list[Any]:
+    """Of a net whose derivatives have several launches: of an inner value, and of parameters."""
+    rl.manual_seed(0)
+    first, second = rl.nn.Linear(64, 96), rl.nn.Linear(96, 80)
+    norm, x = rl.nn.LayerNorm(96), rl.randn(50, 64)
+    found: list[Any] = []
+    for _ in range(count):
+        inner = first(x)
+        loss = rl.nn.functional.cross_entropy(second(norm(inner).tanh()), rl.arange(50))
+        found = list(rl.autograd.grad(loss, [inner, first.weight, second.weight]))
+    return found
+
+
+def test_derivatives_run_as_programs_inside_a_budget(monkeypatch):
+    expected = [g.numpy().tobytes() for g in _gradients(1)]
+    rules: list[str] = []
+    by_rule = backward._by_rule
+
+    def noted(node: Any, *rest: Any) -> Any:
+        rules.append(node.plan.op.name)
+        return by_rule(node, *rest)
+
+    monkeypatch.setattr(backward, "_by_rule", noted)
+    with memory.budget("1GiB"):
+        _gradients(1)  # traces what no test before has traced
+        rules.clear()
+        found = _gradients(2)
+        assert not rules
+        for gradient in found:  # each step has its recipe
+            assert gradient._memory.recipe is not None
+            region.drop(gradient._memory)
+        assert [g.numpy().tobytes() for g in found] == expected
+
+
+def test_a_derivative_that_does_not_fit_as_a_program_runs_call_by_call(monkeypatch):
+    expected = [g.numpy().tobytes() for g in _gradients(2)]
+    monkeypatch.setattr(derivative.Derivative, "run_in_region", lambda *_: None)
+    with memory.budget("1GiB"):
+        assert [g.numpy().tobytes() for g in _gradients(2)] == expected

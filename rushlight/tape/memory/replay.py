@@ -146,7 +146,7 @@ def run_in_region(
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
     with LOCK:
         try:
-            ins = _present(inputs)
+            ins = present(inputs)
             if ins is not None:
                 storages = _run_pinned(plan, inputs, ins, params)
             else:
@@ -158,7 +158,7 @@ def run_in_region(
     return storages
 
 
-def _present(inputs: Sequence[Value]) -> list[int] | None:
+def present(inputs: Sequence[Value]) -> list[int] | None:
     """The inputs' addresses; None where one is dropped."""
     found = []
     for value in inputs:
@@ -217,11 +217,13 @@ def note_call(plan: Plan, inputs: Sequence[Value], region: Any) -> None:
                 record.uses[recipe.call].append(foresight.now)
 
 
-def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
+def adopt_all(recipe: Recipe, storages: Sequence[Storage | None], region: Any) -> None:
+    """Give a recipe to the storages of its results; None where a result has none."""
     recipe.used = recipe.serial = Counters.tick
     if recipe.length >= LONGEST or recipe.writes > MOST_WRITES:
         for storage in storages:  # a chain of recipes must end: see Note [Recipes]
-            settle_here(storage)
+            if storage is not None:
+                settle_here(storage)
         return
     foresight = region.foresight
     if foresight is not None:
@@ -231,7 +233,8 @@ def adopt_all(recipe: Recipe, storages: Sequence[Storage], region: Any) -> None:
     if pool.reclaim is None:
         region.enable_reclaim(pool)
     for i, storage in enumerate(storages):
-        recipe.adopt(i, storage)
+        if storage is not None:
+            recipe.adopt(i, storage)
     if region.witness is not None:
         region.witness.see(recipe, storages)
 
@@ -246,7 +249,7 @@ def addresses(inputs: Sequence[Value]) -> list[int]:
 
 def bring(inputs: Sequence[Value], pins: Pins) -> list[int]:
     """The inputs' addresses, after rebuilding dropped ones; all are pinned. LOCK is held."""
-    found = _present(inputs)
+    found = present(inputs)
     if found is None:
         for value in inputs:
             if value._memory.present_address is None:

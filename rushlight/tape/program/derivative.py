@@ -8,11 +8,15 @@
 2. The first pass traces the rule (Note [Traces]), or calls `Grad.fused`: an elementwise call's
    derivative is one kernel, or none where the gradient is passed through, and is made without a
    trace. None is kept where there is no program.
-3. Programs run where nothing is recorded and nothing special is set, from addresses alone; the rule
-   runs otherwise, and where a save was dropped, packed, freed or written to.
+3. Programs run where nothing is recorded and nothing special but a region is set, from addresses
+   alone; the rule runs otherwise, and where a save was dropped, packed, freed or written to.
 4. `Derivative.run` is generated code (`_RUN`) for the program's counts of gradients, saves and
    results: loops over them would cost as much as a small launch. Equal text is compiled once.
 5. Which gradients are fresh buffers, shared with nothing, is known when the program is made.
+6. In a region a program runs too (`run_in_region`), and its steps leave a recipe each. One of
+   several launches runs only where it takes no room from other values: its inputs are present, and
+   what it allocates fits under the limit. Else the rule runs: values can be dropped between its
+   calls.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ from typing import Any
 
 from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
+from rushlight.devices.shared.allocator import Storage
+from rushlight.tape.memory import replay
+from rushlight.tape.memory.recipe import Recipe, source_of
 from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call, template
 from rushlight.tape.record.op import Grad, Plan
@@ -78,7 +85,7 @@ class Derivative:
     `run(node, *gradients)` returns `Parts`, or None where the rule has to run.
     """
 
-    __slots__ = ("judged", "program", "run")
+    __slots__ = ("fresh", "judged", "kernel", "need", "program", "run")
 
     def __init__(self, program: Program, grad: Grad, came: int, params: int) -> None:
         self.program = program
@@ -87,6 +94,8 @@ class Derivative:
         fixed = kernel is not None and program.launches[0].numbers != kernel.tail
         fixed = fixed or (params > 0 and any(step.params is not None for step in program.steps))
         plan = None if fixed else kernel  # of the one kernel that the program is
+        self.kernel = plan
+        self.need = program.peak()
         # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
         # Note [Anomaly checks] 4.
         self.judged = not program.launches or (plan is not None and plan.op.causes is not None)
@@ -98,6 +107,7 @@ class Derivative:
         else:
             launch = _run_plan(plan, params, constants)
         parts = _parts(program, came, constants)
+        self.fresh: tuple[bool, ...] = constants["fresh"]
         text = _RUN.format(
             constants=", ".join(constants),
             gradients=", ".join(_names("g", came)),
@@ -119,6 +129,68 @@ class Derivative:
         owners = [program.rooted(r).slot for r in program.results if r is not None]
         returned = any(came <= o < len(program.given) for o in owners)
         return None if returned else Derivative(program, grad, came, params)
+
+    def run_in_region(self, node: Node, values: Sequence[Value], region: Any) -> Parts | None:
+        """What `run` gives, with recipes; None where the rule has to run: Note [Derivatives] 6."""
+        program = self.program
+        storages: Sequence[Storage] = ()
+        if program.made:
+            pool = values[0]._memory.pool
+            limit = pool.limit
+            if self.kernel is not None:
+                storages = replay.run_in_region(self.kernel, values, node.params, region)
+            elif limit is not None and pool.live + self.need > limit:
+                return None
+            else:
+                ran = _run_steps(program, values, node.params, region)
+                if ran is None:
+                    return None
+                storages = ran
+        made = [
+            call.make_value(program.specs[slot], storage)
+            for slot, storage in zip(program.made, storages, strict=True)
+        ]
+        parts: list[Value | None] = []
+        for result in program.results:
+            if result is None:
+                parts.append(None)
+                continue
+            slot, skip, spec = program.rooted(result)
+            value = values[slot] if slot < len(values) else made[program.made.index(slot)]
+            whole = spec is program.specs[slot] and not skip
+            parts.append(value if whole else call.make_view(value, spec, value._offset + skip))
+        return parts, self.fresh
+
+
+def _run_steps(
+    program: Program, values: Sequence[Value], params: tuple[Any, ...], region: Any
+) -> list[Storage] | None:
+    """The storages of a program that runs in a region; None where a value is dropped."""
+    with replay.LOCK:
+        ins = replay.present(values)
+        if ins is None:
+            return None
+        with replay.Pins(v._memory for v in values):
+            storages = program.make(ins, params)
+        replay.note_call(program.launches[0].plan, values, region)
+        made = dict(zip(program.made, storages, strict=True))
+        recipes: dict[int, tuple[Recipe, int]] = {}  # by slot: what makes it
+        for step, first in zip(program.steps, program.firsts, strict=True):
+            if step.is_view:
+                continue
+            sources = []
+            for slot in step.sources:
+                root, skip = program.roots[slot]
+                known = root < len(values)
+                origin, index, at = source_of(values[root]) if known else (*recipes[root], 0)
+                sources.append((origin, index, at + skip))
+            numbers = params if step.params is None else step.params
+            recipe = Recipe(step.plan, numbers, tuple(sources), region.mark)
+            slots = range(first, first + len(step.outs))
+            recipes.update({slot: (recipe, i) for i, slot in enumerate(slots)})
+            kept = region.rebuilds(step.plan)
+            replay.adopt_all(recipe, [made.get(s) if kept else None for s in slots], region)
+    return storages
 
 
 def _names(letter: str, count: int) -> list[str]:

@@ -290,6 +290,16 @@ class Program:
         """Fill the memory of `made`, called like a kernel: results, then inputs."""
         self._run(list(addresses), None, (), 0)
 
+    def peak(self) -> int:
+        """The most bytes that `make` has allocated at once."""
+        used = most = 0
+        for launch in self.launches:
+            blocks = () if launch.rest is None else launch.rest.blocks
+            used += launch.room + sum([room for _, room in blocks])
+            most = max(most, used)
+            used -= sum([block.room for block in _ends(launch)])
+        return most
+
     def make(self, ins: Sequence[int], params: tuple[Any, ...] = (), birth: int = 0) -> list[Any]:
         """Fill new storages, one for each of `made`, from the addresses of the inputs."""
         made: list[Any] = [None] * len(self.made)

@@ -447,11 +447,15 @@ def differentiated(node: Node, grads: list[Value | None], retain: bool) -> Parts
     The saves are given back, unless the graph is retained, before gradients are fitted.
     """
     state, grad, params = STATE.get(), node.grad, node.params
+    traced = grad.programs is not None and (not params or grad.hands_on or bool(grad.fused))
+    region = None if state.grad or Mode.on or not state.regional else state.region
+    if traced and region is not None and region.witness is None:
+        return _in_region(node, grads, retain, state)
     usual = not (state.special or state.grad or node.dropped is not None)
-    if usual and grad.programs is not None and (not params or grad.hands_on or grad.fused):
+    if usual and traced:
         key = program_key(grads)
         if key not in grad.programs:
-            made = _traced(node, grads, key)
+            made = _traced(node, grads, key, *saves_of(node))
             if made is not None:
                 if not retain:
                     node.saved, node.outs = None, ()
@@ -465,10 +469,33 @@ def differentiated(node: Node, grads: list[Value | None], retain: bool) -> Parts
     return _fit(node, parts, fresh)
 
 
-def _traced(node: Node, grads: list[Value | None], key: Any) -> Parts | None:
+def _in_region(node: Node, grads: list[Value | None], retain: bool, state: Any) -> Parts:
+    """`differentiated` inside a region: see Note [Derivatives] 6."""
+    key, programs = program_key(grads), node.grad.programs
+    outs, saved = saves_of(node)
+    made = None
+    if key not in programs:
+        made = _traced(node, grads, key, outs, saved)
+    found = programs.get(key)
+    if made is None and found is not None:
+        values = [*[g for g in grads if g is not None], *outs, *saved]
+        made = found.run_in_region(node, values, state.region)
+    if made is None:
+        parts, fresh = _by_rule(node, grads, outs, saved)
+    if not retain:
+        node.saved, node.outs = None, ()
+    return _fit(node, parts, fresh) if made is None else made
+
+
+def _traced(
+    node: Node,
+    grads: list[Value | None],
+    key: Any,
+    outs: Sequence[Value],
+    saved: Sequence[Value],
+) -> Parts | None:
     """Keep the program of a node's derivative; what the rule gives, where it ran for that."""
     grad, params = node.grad, node.params
-    outs, saved = saves_of(node)
     came = [g for g in grads if g is not None]
     values = [*came, *outs, *saved]
     program = None if grad.fused is None else grad.fused([v._spec for v in values])
