@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,16 +20,19 @@ from rushlight.memory.owners import (
     GRADIENTS,
     KINDS,
     PARAMETERS,
-    STATE,
+    STATE as OPTIMIZER_STATE,
     Owners,
 )
 from rushlight.memory.standing import Places, World, standing
 from rushlight.memory.watching import Recorder
+from rushlight.tape.memory.offload import Offloaded
 from rushlight.tape.memory.replay import Counters
 from rushlight.tape.record.source_line import here
+from rushlight.tape.record.state import STATE
 
 SHARES = (1.0, 0.75, 0.5, 0.35, 0.25)
 _MOST_EVENTS = 2_000_000
+_WORK_OF_COPY = 0.5  # of a byte, one way, as `Offload.work` counts it
 _MOST_ROWS = 6  # of modules and lines, in the text
 
 Limit = int | str | Budget | None
@@ -50,6 +54,7 @@ class Estimate:
     reads: dict[str, int] = field(default_factory=dict)  # source lines that read elements
     budget: int | None = None
     recomputed: int = 0  # calls run again inside the budget, in a second call
+    offloaded: int = 0  # bytes copied out and back inside the budget, in a second call
     slowdown: float = 1.0  # the work of a second call inside the budget, relative to none
 
     @property
@@ -70,7 +75,7 @@ class Estimate:
     @property
     def optimizer_state(self) -> int:
         """Bytes of optimisers' state at the peak."""
-        return self.owners[STATE]
+        return self.owners[OPTIMIZER_STATE]
 
     @property
     def data(self) -> int:
@@ -90,8 +95,9 @@ class Estimate:
         if self.second != self.peak:
             rows.append(f"{_size(self.second)} in a second call")
         if self.budget is not None:
+            copies = f"{_size(self.offloaded)} copied out and back, " if self.offloaded else ""
             rows.append(
-                f"inside {_size(self.budget)}: {self.recomputed} calls run again, "
+                f"inside {_size(self.budget)}: {self.recomputed} calls run again, {copies}"
                 f"{self.slowdown:.2f} times the time"
             )
         for title, sizes in (
@@ -150,13 +156,21 @@ def _estimated(world: World, call: Callable[[], None], budget: Limit, device: An
     return found
 
 
-def _in_force(world: World, device: Any) -> int | None:
-    """The limit of the budgets around the caller on the real device."""
-    name = Places(world, device).main
+def _in_force(world: World, device: Any) -> Budget | None:
+    """A budget like those around the caller: limit on the real device, policy, offload."""
     try:
-        return pool_of(name).limit
+        limit = pool_of(Places(world, device).main).limit
     except RuntimeError:
+        limit = None
+    if limit is None:
         return None
+    found = Budget(limit)
+    region = STATE.get().region
+    while region is not None:
+        found.policy = found.policy or region.policy
+        found.offload = found.offload or copy.copy(region.offload)
+        region = region.outer
+    return found
 
 
 class _Run:
@@ -191,12 +205,13 @@ class _Run:
         for pool in places.pools.values():
             pool.peak = pool.live
             pool.device.calls, pool.device.work = 0, 0.0  # type: ignore[attr-defined]
-        again = Counters.nodes
+        again, copied = Counters.nodes, Offloaded.out + Offloaded.back
         call()
         devices: list[Any] = [pool.device for pool in places.pools.values()]
         self.again = Counters.nodes - again
+        self.copied = Offloaded.out + Offloaded.back - copied
         self.counted = sum(device.calls for device in devices)
-        self.work = sum(device.work for device in devices)
+        self.work = sum(device.work for device in devices) + _WORK_OF_COPY * self.copied
 
     @contextlib.contextmanager
     def _recording(self, wanted: bool) -> Iterator[None]:
@@ -237,6 +252,7 @@ class _Run:
             owners=dict.fromkeys(KINDS, 0),
             reads=dict(self.reads),
             recomputed=self.again,
+            offloaded=self.copied,
         )
         for account in self.accounts:
             if account.device == self.device and not account.pool.device.limits.computes:
@@ -318,7 +334,7 @@ class _Search:
         if limit is not None:
             self.most = parse_bytes(limit)
         elif self.budget is not None:
-            self.most = self.budget
+            self.most = self.budget.limit
         else:
             self.most = _free_bytes(self.device)
 

@@ -39,6 +39,7 @@ from rushlight.memory.reached import names_in
 from rushlight.ops.create import creation
 from rushlight.ops.random.random import default_generator
 from rushlight.tape.memory.foresight import FORESIGHT
+from rushlight.tape.memory.offload import Offloaded
 from rushlight.tape.memory.replay import Counters
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import Changed
@@ -449,6 +450,7 @@ def standing(world: World, device: Any) -> Iterator[Places]:
 
 _COUNTED = {
     Counters: ("nodes", "nbytes"),
+    Offloaded: ("out", "back"),
     Transfers: ("to_device", "to_host", "bytes_to_device", "bytes_to_host"),
     FORESIGHT: ("steps", "record", "known", "in_backward", "fleeting", "now"),
 }

@@ -145,6 +145,24 @@ def test_estimates_inside_a_budget(name: str, share: float) -> None:
         memory.estimate(training.step, budget=free.before + 4096)
 
 
+def test_estimates_of_offloading() -> None:
+    training = Training("gpt")
+    training.step()
+    free = memory.estimate(training.step)
+    limit = (free.peak + free.before) // 2
+    counts = memory.offloaded(), memory.recomputed()
+    rebuilt = memory.estimate(training.step, budget=limit)
+    # On the CPU values go to no other memory.
+    host = memory.estimate(training.step, budget=memory.budget(limit, offload=True))
+    assert host.recomputed == rebuilt.recomputed > 0 and host.offloaded == 0
+    with memory.budget(limit, offload="disk"):
+        disk = memory.estimate(training.step)
+    assert disk.recomputed == 0 and disk.offloaded > 0 and disk.slowdown > 1.0
+    away = memory.estimate(training.step, budget=memory.budget(limit, offload=True), device="cuda")
+    assert away.recomputed == 0 and away.offloaded > 0
+    assert (memory.offloaded(), memory.recomputed()) == counts
+
+
 def test_no_memory_is_taken_on_the_device() -> None:
     training = Training("mlp")
     memory.reset_peak()

@@ -113,7 +113,13 @@ class StandIn(NullDevice):
     def __init__(self, limits: Limits, scratch_of: ScratchOf | None) -> None:
         super().__init__()
         join = None if limits.join is None else self._join
-        self.limits = replace(limits, host_memory=False, computes=False, join=join)
+        self.limits = replace(
+            limits,
+            host_memory=False,
+            stands_for_host=limits.host_memory,
+            computes=False,
+            join=join,
+        )
         self.scratch_of = scratch_of
         self.pool: Pool | None = None
         self.calls = 0

@@ -43,6 +43,7 @@ class Limits:
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check
     software: bool = False  # runs on the host's processor, so it is no accelerator
+    stands_for_host: bool = False  # a stand-in of a device with host memory
     own: int = 0  # bytes that it takes for itself when it is opened
     join: Join | None = None  # None: a block is allocated and freed as a whole
 

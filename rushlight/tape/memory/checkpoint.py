@@ -98,7 +98,7 @@ class Checkpoint(Region):
         storage = value._memory
         if choice is Choice.PREFERRED:
             self.preferred.add(storage)
-        elif choice is Choice.KEPT or is_view or storage.pool.device.limits.host_memory:
+        elif choice is Choice.KEPT or is_view or _in_host_memory(storage):
             replay.keep(storage)
         else:
             self._offload(storage)
@@ -269,3 +269,8 @@ class DroppedValue(DroppedStorage):
 def restore_saves(node: Node) -> None:
     for region in node.dropped or ():
         region.restore()
+
+
+def _in_host_memory(storage: Storage) -> bool:
+    limits = storage.pool.device.limits
+    return limits.host_memory or limits.stands_for_host

@@ -220,7 +220,10 @@ class Offload:
         """Whether values of a device can be copied out."""
         if self.is_full:
             return False
-        return self.to_file or (self.to_host and not pool.device.limits.host_memory)
+        limits = pool.device.limits
+        return self.to_file or (
+            self.to_host and not limits.host_memory and not limits.stands_for_host
+        )
 
     def chooses(self, storage: Storage, work: float) -> bool:
         """Whether a value is copied out rather than rebuilt by `work`."""
