@@ -55,7 +55,7 @@ class Uninterrupted:
                     del left[-1]
                 break
             except BaseException as error:
-                raised = error
+                raised = error.with_traceback(None)  # which refers to this frame
         return raised
 
     def __exit__(
@@ -65,7 +65,10 @@ class Uninterrupted:
         for number, frame in self.heard:
             self.before[number](number, frame)
         if raised is not None:
-            raise raised
+            try:
+                raise raised
+            finally:
+                del raised  # its traceback refers to this frame
 
 
 # ---- functions that no signal stops at their first instruction ----

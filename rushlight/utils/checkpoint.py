@@ -135,10 +135,10 @@ def checkpoint(
     try:
         with Changed(region=region, saving=None), block:  # Note [Saved tensor hooks] 7
             result = function(*args, **named)
+        region.close({tensor._memory for tensor in _tensors(result)})
     except BaseException:
         region.give_up()
         raise
-    region.close({tensor._memory for tensor in _tensors(result)})
     return result
 
 

@@ -141,7 +141,10 @@ class Pool:
             except BaseException as error:
                 heard = error
         if heard is not None:
-            raise heard
+            try:
+                raise heard
+            finally:
+                del heard  # its traceback refers to this frame
 
     def trim(self, want: int | None = None, below: int = MOST) -> int:
         """Free cached blocks until `want` bytes are gone (all, if None); the bytes freed.

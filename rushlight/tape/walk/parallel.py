@@ -34,6 +34,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.tape.program.derivative import recall
 from rushlight.tape.record.op import Op
 from rushlight.tape.record.source_line import CALLERS, user_frame
@@ -130,8 +131,10 @@ class ParallelWalk(Walk):
         thread = threading.Thread(
             target=self._thread, args=(self.context.copy(),), name=name, daemon=True
         )
-        self.threads.append(thread)
-        thread.start()
+        # Ctrl-C in `start` would leave a thread that cannot be joined and holds this walk.
+        with Uninterrupted():
+            self.threads.append(thread)
+            thread.start()
 
     def _schedule(self) -> int:
         """Walk without running: ranks, numbers, sums.

@@ -1,0 +1,263 @@
+"""Failures at every allocation of a training step, and Ctrl-C at any place of it.
+
+The step has a batch norm, dropout, two passes that add up, a gradient scaler and an optimiser. A
+failed call changes nothing, its memory is given back without the cycle collector, and the step that
+is repeated gives the bits of one that never failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import rushlight as rl
+from rushlight import OutOfMemoryError, amp, memory, nn, optim
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.memory.replay import Pins
+from rushlight.tape.record.state import STATE
+from rushlight.tape.walk import parallel
+from rushlight.utils.checkpoint import checkpoint
+from tests.fuzz.programs import Interrupting
+from tests.memory.failing_allocations import Failing
+from tests.memory.training_step import bits
+
+OPTIMIZERS: dict[str, Any] = {
+    "AdamW": lambda p: optim.AdamW(p, 0.01),
+    "SGD": lambda p: optim.SGD(p, 0.01, momentum=0.9, foreach=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def counted_references() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+class Training:
+    """One step of training in parts: two passes, the optimiser's step, the scaler's update."""
+
+    def __init__(self, kind: str = "plain", device: str = "cpu", optimizer: str = "AdamW") -> None:
+        rl.manual_seed(1)
+        self.kind, self.device = kind, device
+        self.inner = nn.Sequential(nn.Linear(24, 48), nn.BatchNorm1d(48), nn.GELU())
+        self.outer = nn.Sequential(nn.Dropout(0.3), nn.Linear(48, 8))
+        self.model = nn.ModuleList([self.inner, self.outer]).to(device)
+        self.optimizer = OPTIMIZERS[optimizer](self.model.parameters())
+        self.scaler = amp.GradScaler(device, init_scale=8.0, growth_interval=1)
+        self.x = rl.randn(64, 24, device=device)
+        self.parts: list[Callable[[], None]] = [
+            lambda: self.one_pass(0),
+            lambda: self.one_pass(1),
+            lambda: self.scaler.unscale_(self.optimizer),
+            lambda: self.scaler.step(self.optimizer),
+            self.scaler.update,
+        ]
+
+    def one_pass(self, number: int) -> None:
+        rl.manual_seed(number)
+        limited = self.kind == "budget"
+        limit = memory.allocated(self.device) + (60_000 if self.device != "null" else 1 << 20)
+        with memory.budget(limit, self.device) if limited else contextlib.nullcontext():
+            x = self.x * (number + 1.0)
+            h = checkpoint(self.inner, x) if self.kind == "checkpoint" else self.inner(x)
+            loss = self.scaler.scale(self.outer(h).square().mean())
+            loss.backward(**({"workers": 2} if self.kind == "workers" else {}))
+
+    def learned(self) -> Any:
+        """Everything that a backward pass or an optimiser must change as a whole."""
+        if self.device == "null":
+            return [p.grad is None for p in self.model.parameters()]
+        state = self.optimizer.state
+        values: list[Any] = []
+        for p in self.model.parameters():
+            mine = state.get(p, {})
+            kept = [(k, v) for k, v in sorted(mine.items()) if v is not None]
+            values += bits(p, p.grad)
+            values += [(k, bits(v) if isinstance(v, rl.Tensor) else v) for k, v in kept]
+        return [*values, repr(self.scaler.state_dict())]
+
+    def look(self) -> Any:
+        buffers = list(self.model.buffers())
+        return self.learned(), None if self.device == "null" else bits(*buffers)
+
+    def buffers(self) -> list[rl.Tensor]:
+        return [b.clone() for b in self.model.buffers()]
+
+    def put_back(self, buffers: list[rl.Tensor]) -> None:
+        """What a program does that repeats a pass: the norm has seen the batch already."""
+        with rl.no_grad():
+            for mine, old in zip(self.model.buffers(), buffers, strict=True):
+                mine.copy_(old)
+
+    def run(self) -> list[Any]:
+        """The whole step; what is to be seen after each part."""
+        seen = []
+        for part in self.parts:
+            part()
+            seen.append(self.look())
+        return seen
+
+
+def clean(device: str) -> bool:
+    state = STATE.get()
+    pool = pool_of(device)
+    counted = pool.held >= pool.live and not Pins.pinned() and pool.limit is None
+    return bool(counted and state.region is None and state.grad and not state.special)
+
+
+def suffer(
+    training: Training,
+    want: list[Any],
+    fault: Callable[[], contextlib.AbstractContextManager[Any]],
+    error: type[BaseException],
+) -> int:
+    """Run the step with faults, repeating parts that fail; the number of failures."""
+    failures = 0
+    for number, part in enumerate(training.parts):
+        while True:
+            buffers = training.buffers()
+            before = training.learned()
+            live = memory.allocated(training.device)
+            memory.empty_cache(training.device)
+            try:
+                with fault():
+                    part()
+                break
+            except error:
+                pass
+            failures += 1
+            assert clean(training.device)
+            now = training.learned()
+            if error is KeyboardInterrupt and now == want[number][0] != before:
+                break  # pressed when it was done
+            assert now == before
+            training.put_back(buffers)
+            assert memory.allocated(training.device) == live
+        assert training.look() == want[number], f"part {number}"
+    return failures
+
+
+class Fault:
+    """`with Fault(failing):` the n-th allocation fails, then n + 1 at the next block."""
+
+    def __init__(self, failing: Any, at: int) -> None:
+        self.failing, self.at = failing, at
+
+    def __call__(self) -> Fault:
+        return self
+
+    def __enter__(self) -> None:
+        self.failing.start(self.at)
+
+    def __exit__(self, *_: object) -> None:
+        self.at -= self.failing.calls  # of the whole step
+        self.failing.start(0)
+
+
+def fail_everywhere(failing: Any, kind: str, device: str, optimizer: str, every: int = 1) -> int:
+    want = Training(kind, device, optimizer).run()
+    total = 0
+    for at in range(1, 1000, every):
+        failures = suffer(
+            Training(kind, device, optimizer), want, Fault(failing, at), failing.error
+        )
+        total += failures
+        if not failures:
+            return total
+    pytest.fail("it never ends")
+
+
+@pytest.fixture(autouse=True)
+def every_node_is_worth_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "LONG", 1)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["plain", "checkpoint", "budget", "workers"])
+def test_memory_that_ends_at_every_allocation(monkeypatch, kind, optimizer):
+    failing = Failing(monkeypatch)
+    assert fail_everywhere(failing, kind, "cpu", optimizer) > 40
+
+
+@pytest.mark.parametrize("kind", ["plain", "budget"])
+def test_memory_that_ends_without_numbers(monkeypatch, kind):
+    assert fail_everywhere(Failing(monkeypatch), kind, "null", "AdamW") > 40
+
+
+@pytest.mark.parametrize("kind", ["plain", "workers"])
+def test_memory_that_ends_on_webgpu(monkeypatch, require_device, kind):
+    device = require_device("webgpu")
+    assert fail_everywhere(Failing(monkeypatch), kind, device, "AdamW", every=17) > 2
+
+
+# ---- the device's own refusal ----
+
+
+class Refusing:
+    """A device whose n-th allocation fails; 0: none."""
+
+    error = OutOfMemoryError
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+        pool = pool_of(device)
+        self.device, self.at, self.calls = pool.device, 0, 0
+        monkeypatch.setattr(pool, "device", self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.device, name)
+
+    def start(self, at: int) -> None:
+        self.at, self.calls = at, 0
+
+    def alloc(self, nbytes: int) -> int:
+        self.calls += 1
+        if self.calls == self.at:
+            raise OutOfMemoryError("simulated: the device is full")
+        return self.device.alloc(nbytes)
+
+
+@pytest.mark.parametrize("kind", ["plain", "budget", "workers"])
+def test_a_device_that_refuses(monkeypatch, kind):
+    """It is asked again where cached blocks or droppable values could be given back."""
+    refusing = Refusing(monkeypatch, "cpu")
+    want = Training(kind).run()
+    failures = sum(
+        suffer(Training(kind), want, Fault(refusing, at), OutOfMemoryError)
+        for at in range(1, 120, 3)
+    )
+    assert failures > 4
+
+
+# ---- Ctrl-C ----
+
+
+def press(kind: str, times: int, longest: int) -> int:
+    choose = random.Random(kind)
+    want = Training(kind).run()
+
+    def fault() -> Any:
+        return Interrupting(choose.randint(1, longest))
+
+    heard = 0
+    while heard < times:
+        heard += suffer(Training(kind), want, fault, KeyboardInterrupt)
+    return heard
+
+
+@pytest.mark.parametrize("kind", ["plain", "checkpoint", "budget", "workers"])
+def test_ctrl_c_at_random_places(kind):
+    press(kind, 100, 3000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "checkpoint", "budget", "workers"])
+def test_ctrl_c_at_ten_thousand_places(kind):
+    press(kind, 2500, 3000)
