@@ -2,8 +2,8 @@
 
 # Note [Foresight]
 1. Inside budgets every call is counted within its step. A step begins when a budget is entered, and
-   at the first call after a backward pass. Its record has each call's plan and, for each call, the
-   calls that used its results. Replays are not counted.
+   at the first call after a backward pass that is not under `no_grad`, as an optimiser's are. Its
+   record has each call's plan and the calls that used its results. Replays are not counted.
 2. The last `MOST_STEPS` records are kept. While the calls of the step are those of a record, call
    by call, that record says when each value is used next. Once they differ, another record with the
    same beginning is taken, or none: then the policy goes by the time since the last use.
@@ -17,7 +17,7 @@ from bisect import bisect_right
 
 from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.record.op import Plan
-from rushlight.tape.record.state import WALK
+from rushlight.tape.record.state import STATE, WALK
 
 MOST_STEPS = 4
 MOST_CALLS = 1 << 16  # in a record
@@ -41,7 +41,8 @@ class Foresight:
         self.steps: list[Record] = []
         self.record = Record()
         self.known: Record | None = None
-        self.in_backward = self.fleeting = False  # of the last call
+        self.has_backward = False  # whether the step has had one
+        self.fleeting = False  # whether the last call is one of a backward pass without a record
         self.now = -1  # the index of the last call
 
     def begin(self) -> None:
@@ -50,14 +51,16 @@ class Foresight:
             self.steps = [*self.steps[1 - MOST_STEPS :], self.record]
         self.record = Record()
         self.known = None
+        self.has_backward = False
         self.now = -1
 
     def call(self, plan: Plan) -> None:
         """Count a call."""
         walk = WALK.get()
-        if walk is None and self.in_backward:
+        if walk is not None:
+            self.has_backward = True
+        elif self.has_backward and STATE.get().grad:
             self.begin()
-        self.in_backward = walk is not None
         self.fleeting = walk is not None and not walk.create
         now, record, known, key = self.now + 1, self.record, self.known, id(plan)
         if now >= MOST_CALLS:

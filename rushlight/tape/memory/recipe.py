@@ -180,7 +180,7 @@ class Recipe:
             origin
             for origin, index, _ in self.sources
             if origin.__class__ is Recipe
-            and (not origin.at_hand(index) or (self.saved and not origin.saved))
+            and ((self.saved and not origin.saved) or not origin.at_hand(index))
         ]
 
 

@@ -144,7 +144,7 @@ class Ranking:
 # Rankings by pool and room.
 _RANKINGS: dict[tuple[Pool, int], Ranking] = {}
 # A ranking holds for one call for each so many of its storages.
-_PER_RANKING = 8
+_PER_RANKING = 4
 
 
 def reclaim(pool: Pool, room: int) -> bool:

@@ -1,0 +1,87 @@
+"""A step that repeats is planned by the record of the one before. See Note [Foresight]."""
+
+from __future__ import annotations
+
+import rushlight as rl
+from rushlight import memory
+from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.memory import region
+from rushlight.tape.memory.foresight import MOST_STEPS, NEVER, Foresight
+from tests.memory.training_step import Model, plain
+
+
+class Watching(memory.LeastWork):
+    def __init__(self) -> None:
+        self.waits: list[int | None] = []
+
+    def score(self, storage: memory.Candidate) -> float:
+        self.waits.append(storage.wait)
+        return super().score(storage)
+
+
+def test_the_second_step_knows_the_next_uses():
+    want, _, peak = plain()
+    model, policy = Model(), Watching()
+    memory.empty_cache()
+    known, again, got = [], [], []
+    with memory.budget(memory.allocated() + int(0.5 * peak), policy=policy):
+        for _ in range(2):
+            before = memory.recomputed()["calls"]
+            got.append(model.step())
+            again.append(memory.recomputed()["calls"] - before)
+            known.append([w for w in policy.waits if w is not None])
+            policy.waits.clear()
+    assert got == want
+    assert not known[0] and known[1]
+    assert all(w > 0 for w in known[1])
+    assert again[1] <= again[0]
+
+
+def test_a_step_that_differs_is_not_misled():
+    want, _, peak = plain()
+    model = Model()
+    memory.empty_cache()
+    with memory.budget(memory.allocated() + int(0.5 * peak)):
+        first = model.step()
+        x = rl.randn(64, 64, requires_grad=True)
+        (x @ x).tanh().sum().backward()
+        assert [first, model.step()] == want
+
+
+class FakePlan:
+    pass
+
+
+def test_records_are_followed_call_by_call():
+    foresight = Foresight()
+    a, b, c = FakePlan(), FakePlan(), FakePlan()
+    for plans in ([a, b, a], [a, c]):
+        for plan in plans:
+            foresight.call(plan)
+        foresight.begin()
+    foresight.call(a)
+    assert foresight.known is foresight.steps[1]  # the latest with that beginning
+    foresight.call(b)
+    assert foresight.known is foresight.steps[0]
+    foresight.call(c)
+    assert foresight.known is None
+    for _ in range(2 * MOST_STEPS):
+        foresight.begin()
+        foresight.call(a)
+    assert len(foresight.steps) == MOST_STEPS
+
+
+def test_what_is_not_used_again_goes_first():
+    x = rl.rand(1 << 14)
+    policy = Watching()
+    with memory.budget(1 << 30, policy=policy):
+        for _ in range(2):
+            unused, used = x.sin(), x.cos()
+            (used.exp() + 1.0).sum()
+            leaf = rl.ones(3, requires_grad=True)
+            leaf.sum().backward()  # ends the step
+        unused, used = x.sin(), x.cos()
+        region.reclaim(pool_of("cpu"), 1 << 12)
+        assert NEVER in policy.waits
+        assert unused._memory.present_address is None
+        assert used._memory.present_address is not None
