@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from numbers import Integral
 from typing import Any
 
 from rushlight.devices.shared.registry import pool_of
@@ -57,8 +59,9 @@ def synchronize(device: Any = None) -> None:
 
 
 def _check_thread_count(name: str, count: Any) -> int:
-    if isinstance(count, bool) or not isinstance(count, int):
+    if isinstance(count, bool) or not isinstance(count, Integral):
         raise RuntimeError(f"{name} expects an int, but got {type(count).__name__}")
+    count = operator.index(count)  # of a NumPy integer too
     if count < 1:
         raise RuntimeError(f"{name} expects a positive number of threads, got {count}")
     return count

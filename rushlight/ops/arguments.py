@@ -77,7 +77,7 @@ class Kind:
         self.holes = any(_is_int(m) and m is not int for m in inner)  # a sequence of ints and None
         self.numbers = float in flat or complex in flat
         self.tensors = any(m is not None and not _is_int(m) for m in inner)
-        self.others = tuple([m for m in flat if isinstance(m, type)])
+        self.others = tuple([m for m in map(_class_of, flat) if m is not None])
         self.flag = bool in flat and set(flat) <= {bool, type(None)}
         # Checked in every call.
         self.checked = self.flag or self.whole or self.row or (self.numbers and not any(inner))
@@ -120,7 +120,10 @@ class Kind:
         if isinstance(given, Value):
             if given._spec.shape == ():
                 return bool(given)
-        elif given is None or isinstance(given, (str, bytes)) or hasattr(given, "__len__"):
+        elif given is None:
+            if name == "requires_grad":  # whose None is False in PyTorch
+                return False
+        elif isinstance(given, (str, bytes)) or hasattr(given, "__len__"):
             pass
         elif given == 0 or given == 1:
             return bool(given)
@@ -173,6 +176,14 @@ def _elements(hint: Any) -> Any:
     return typing.get_args(hint)[0]
 
 
+def _class_of(hint: Any) -> type | None:
+    """The class of a hint's values, or None: of `Callable[..., Any]` it is `Callable`."""
+    if isinstance(hint, type):
+        return hint
+    origin = typing.get_origin(hint)
+    return origin if isinstance(origin, type) and _elements(hint) is None else None
+
+
 def _is_int(hint: Any) -> bool:
     return hint is int or (_is_union(hint) and set(typing.get_args(hint)) == {int, type(None)})
 
@@ -223,9 +234,21 @@ def is_blamed(given: Any, error: Exception) -> bool:
     )
 
 
+def _is_foreign(error: Exception) -> bool:
+    """Whether an error is a caller's: of a function, iterator or object that was passed in."""
+    return not isinstance(error, RushlightError) and type(error).__module__ != "builtins"
+
+
+def _is_renamed(error: Exception) -> bool:
+    """Whether the text of an error is for `name_op` to change."""
+    if isinstance(error, _AS_THEY_ARE) or _is_foreign(error):
+        return False
+    return bool(error.args) and isinstance(error.args[0], str)
+
+
 def name_op(op: str, error: Exception) -> None:
     """Begin an error's text with the op that was called, if it does not name it."""
-    if isinstance(error, _AS_THEY_ARE) or not error.args or not isinstance(error.args[0], str):
+    if not _is_renamed(error):
         return
     said = error.args[0]
     if not re.search(rf"\b{re.escape(op)}\b", said):
@@ -234,7 +257,7 @@ def name_op(op: str, error: Exception) -> None:
 
 def rename_op(name: str, alias: str, error: Exception) -> None:
     """Put the name by which an op was called in place of its own in an error's text."""
-    if isinstance(error, _AS_THEY_ARE) or not error.args or not isinstance(error.args[0], str):
+    if not _is_renamed(error):
         return
     said = error.args[0]
     if said.startswith((f"{name}(", f"{name}:")):
@@ -291,7 +314,7 @@ class Signature:
 
     def blame(self, error: Exception, given: dict[str, Any]) -> None:
         """Raise for the first argument that is not of its kind; else name the op in the error."""
-        if isinstance(error, _AS_THEY_ARE):
+        if isinstance(error, _AS_THEY_ARE) or _is_foreign(error):
             return
         if isinstance(error, (DTypeError, KindError)) or not isinstance(error, RushlightError):
             for name, kind in self.kinds.items():

@@ -11,6 +11,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import memory
+from rushlight.tape.record import call, state
 from tests.time_limit import WAIT
 
 MIB = 1 << 20
@@ -155,3 +156,48 @@ def test_a_bad_value_in_the_environment_is_named():
     )
     assert done.returncode
     assert "RUSHLIGHT_BUDGET" in done.stderr
+
+
+def in_a_thread(act):
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join(WAIT)
+
+
+def test_another_thread_ends_it_during_a_call(monkeypatch):
+    x = rl.randn(64, 64, requires_grad=True)
+    want = x * 2
+    rl.set_budget("64MiB")
+    run = call.replay.run_in_region
+
+    def run_and_end(*args):
+        made = run(*args)
+        in_a_thread(lambda: rl.set_budget(None))
+        return made
+
+    monkeypatch.setattr(call.replay, "run_in_region", run_and_end)
+    assert rl.equal(x * 2, want)
+
+
+def test_a_thread_that_turned_the_grad_mode_off_and_on_is_bound():
+    rl.set_grad_enabled(False)
+    rl.set_grad_enabled(True)
+    in_a_thread(lambda: rl.set_budget("64MiB"))
+    assert rl.get_budget("cpu") == 64 * MIB
+
+
+def test_a_mode_that_is_entered_while_it_is_set_keeps_no_older_state(monkeypatch):
+    made = state.replace
+
+    def slow(*args, **changes):
+        found = made(*args, **changes)
+        monkeypatch.setattr(state, "replace", made)
+        in_a_thread(lambda: rl.set_budget("64MiB"))
+        return found
+
+    rl.set_budget(None)
+    monkeypatch.setattr(state, "replace", slow)
+    with rl.no_grad():
+        pass
+    with rl.no_grad():
+        assert rl.get_budget("cpu") == 64 * MIB

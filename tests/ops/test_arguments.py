@@ -619,3 +619,35 @@ def test_arange_needs_its_end():
         torch.arange()
     assert torch.arange(end=3).tolist() == [0, 1, 2] and torch.arange(1, end=3).tolist() == [1, 2]
     assert torch.arange(end=6, step=2).tolist() == [0, 2, 4]
+
+
+def test_none_and_numpy_integers_where_pytorch_takes_them():
+    assert not torch.zeros(2, requires_grad=None).requires_grad
+    assert not torch.ones_like(line(), requires_grad=None).requires_grad
+    assert torch.full((2,), np.int32(3)).dtype is torch.int64
+    assert (torch.zeros(64).random_(5, None) >= 5).all()
+    count = torch.get_num_threads()
+    torch.set_num_threads(np.int64(count))
+    assert torch.get_num_threads() == count
+
+
+class OwnError(Exception):
+    pass
+
+
+def test_an_error_of_the_callers_own_code_stays_as_it_is():
+    def fail(*_):
+        raise OwnError("mine")
+
+    x = square()
+    for call in (
+        lambda: F.triplet_margin_with_distance_loss(x, x, x, distance_function=fail),
+        lambda: torch.cat(fail() for _ in range(2)),
+    ):
+        with pytest.raises(OwnError) as caught:
+            call()
+        assert caught.value.args == ("mine",)
+    with pytest.raises(ZeroDivisionError):
+        F.triplet_margin_with_distance_loss(x, x, x, distance_function=lambda a, b: 1 / 0)
+    with pytest.raises(TypeError, match="argument 'distance_function' must be Callable"):
+        F.triplet_margin_with_distance_loss(x, x, x, distance_function=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from rushlight.core import config
@@ -376,11 +377,13 @@ def full(
                 [7, 7]])
     """
     take("full", named)
-    fill_value = number_of(fill_value, "full")
-    if not hasattr(fill_value, "__float__") and not isinstance(fill_value, complex):
-        raise DTypeError(f"full: the value must be a number, got {type(fill_value).__name__}")
-    dtype = dtype or scalar_dtype(fill_value)
-    return _filled(fill_value, (tuple(size),), dtype, device, requires_grad)
+    value: Any = number_of(fill_value, "full")
+    if not hasattr(value, "__float__") and not isinstance(value, complex):
+        raise DTypeError(f"full: the value must be a number, got {type(value).__name__}")
+    if isinstance(value, Integral):
+        value = operator.index(value)  # of a NumPy integer too
+    dtype = dtype or scalar_dtype(value)
+    return _filled(value, (tuple(size),), dtype, device, requires_grad)
 
 
 @composite("empty", method=False, out="made")

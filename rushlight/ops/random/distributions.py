@@ -136,7 +136,12 @@ def uniform_(
 
 
 @drawing
-def random_(self: Value, *bounds: int, generator: Generator | None = None, **named: int) -> Value:
+def random_(
+    self: Value,
+    *bounds: int | None,
+    generator: Generator | None = None,
+    **named: int | None,
+) -> Value:
     """Fill with integers from `from` to `to` - 1: random_(from, to) or random_(to)."""
     if len(bounds) == 1 and "to" not in named:
         bounds = (0, *bounds)

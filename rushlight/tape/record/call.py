@@ -179,7 +179,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     region = state.region
     offset = 0
     if region is not None and state.regional and plan.launch is not None and len(plan.outs) == 1:
-        return _run_one(plan, inputs, params, state)
+        return _run_one(plan, inputs, params, state, region)
     if plan.launch is None:
         if not plan.outs:  # a BatchPlan: see Note [Batching]
             return plan.run(inputs, params)
@@ -208,9 +208,11 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     return result
 
 
-def _run_one(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state: Any) -> Value:
-    """A call with one result, in a region."""
-    (storage,) = replay.run_in_region(plan, inputs, params, state.region)
+def _run_one(
+    plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state: Any, region: Any
+) -> Value:
+    """A call with one result, in a region, which another thread may take from the state."""
+    (storage,) = replay.run_in_region(plan, inputs, params, region)
     storage.version = state.birth
     out = new(Handle)
     out._spec = plan.out
@@ -220,15 +222,16 @@ def _run_one(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], state:
     out._node = node = record(plan, inputs, params, (storage,)) if state.grad else None
     if node is not None:
         announce(node, state)
-    if state.region.chooses:
-        state.region.choose(plan, inputs, out)
+    if region.chooses:
+        region.choose(plan, inputs, out)
     return out
 
 
 def announce(node: Node, state: Any) -> None:
     """Announce a new record to the region and the hooks of saves, which may drop its saves."""
-    if state.region is not None:
-        state.region.note(node)
+    region = state.region
+    if region is not None:
+        region.note(node)
     if state.saving is not None:
         if state.dual is not None and node.saved:
             state.dual.refuse(

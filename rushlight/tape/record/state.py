@@ -71,10 +71,14 @@ class State:
         """The same state with recording on or off, cached: modes change often."""
         if self.grad is grad or self.inference:
             return self
-        if self.turned is None:
-            object.__setattr__(self, "turned", replace(self, grad=grad))
-        assert self.turned is not None
-        return self.turned
+        found = self.turned
+        if found is None:
+            found = replace(self, grad=grad)
+            if self is PROGRAM:  # a thread that turns back is in the program's state again
+                object.__setattr__(found, "turned", self)
+            if found.region is self.region:  # not where `set_program_region` came in between
+                object.__setattr__(self, "turned", found)
+        return found
 
 
 # The state of a thread in which nothing was changed: one object, so that `set_program_region`
