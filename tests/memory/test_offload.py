@@ -291,7 +291,7 @@ def test_a_full_disk_is_a_budget_error_where_nothing_else_helps(monkeypatch):
     kept = []
     with (
         warnings.catch_warnings(),
-        pytest.raises(BudgetError),
+        pytest.raises(BudgetError) as raised,
         memory.budget(memory.allocated() + 4 * MATRIX, offload="disk"),
     ):
         warnings.simplefilter("ignore")
@@ -299,6 +299,7 @@ def test_a_full_disk_is_a_budget_error_where_nothing_else_helps(monkeypatch):
             kept.append(rl.tensor(data(i)))
     assert bits(*kept) == [data(i).tobytes() for i in range(len(kept))]
     assert len(kept) >= 3
+    assert raised.value.holders["data"] >= 3 * MATRIX
 
 
 def test_no_file_is_left_after_an_error(tmp_path):

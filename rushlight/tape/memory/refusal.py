@@ -104,7 +104,8 @@ def holders(pool: Pool, objects: Iterable[Any]) -> dict[str, int]:
         for value in _values_in(optimizer.state):
             kinds.setdefault(value._memory, "optimizer state")
     for storage in with_recipe(pool):
-        kinds[storage] = "activations"
+        if not storage.recipe.is_settled:
+            kinds[storage] = "activations"
     for storage in plain:
         kinds.setdefault(storage, "data")
     order = ("parameters", "gradients", "optimizer state", "data", "activations")
