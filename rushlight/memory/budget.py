@@ -107,6 +107,8 @@ class budget(Region):
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.state.__exit__(kind, error, trace)
+        if kind is not None:
+            FORESIGHT.forget()
         if self.offload is not None:
             self.offload.begin()
 

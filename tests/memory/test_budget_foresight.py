@@ -6,7 +6,7 @@ import rushlight as rl
 from rushlight import memory
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import region
-from rushlight.tape.memory.foresight import MOST_STEPS, NEVER, Foresight
+from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, Foresight
 from tests.memory.training_step import Model, plain
 
 
@@ -19,7 +19,8 @@ class Watching(memory.LeastWork):
         return super().score(storage)
 
 
-def test_the_second_step_knows_the_next_uses():
+def test_the_second_step_knows_the_next_uses(monkeypatch):
+    monkeypatch.setattr(FORESIGHT, "steps", [])
     want, _, peak = plain()
     model, policy = Model(), Watching()
     memory.empty_cache()

@@ -4,9 +4,10 @@
 1. Inside budgets every call is counted within its step. A step begins when a budget is entered, and
    at the first call after a backward pass that is not under `no_grad`, as an optimiser's are. Its
    record has each call's plan and the calls that used its results. Replays are not counted.
-2. The last `MOST_STEPS` records are kept. While the calls of the step are those of a record, call
-   by call, that record says when each value is used next. Once they differ, another record with the
-   same beginning is taken, or none: then the policy goes by the time since the last use.
+2. The last `MOST_STEPS` records are kept, without those of steps that ended by an error. While the
+   calls of the step are those of a record, call by call, that record says when each value is used
+   next. Once they differ, another record with the same beginning is taken, or none: then the policy
+   goes by the time since the last use.
 3. A record has numbers only: it keeps no plan and no memory. It changes the choice of what is
    dropped, never bits.
 """
@@ -53,6 +54,11 @@ class Foresight:
         self.known = None
         self.has_backward = False
         self.now = -1
+
+    def forget(self) -> None:
+        """Forget the step that runs: it was not finished, and its uses are not all there."""
+        self.record = Record()
+        self.begin()
 
     def call(self, plan: Plan) -> None:
         """Count a call."""
