@@ -117,6 +117,7 @@ def normal(model: str, device: str) -> dict[str, Any]:
 
 def budget(model: str, device: str, limit: int) -> dict[str, Any]:
     import rushlight as lib
+    from rushlight.devices.shared.registry import pool_of
 
     step, parameters = build(lib, model, device)
     lib.memory.empty_cache(device)
@@ -137,7 +138,7 @@ def budget(model: str, device: str, limit: int) -> dict[str, Any]:
         "again": lib.memory.recomputed()["calls"] - before,
         "digest": digest(parameters),
     }
-    wait = lib.accelerator.synchronize if device != "cpu" else None
+    wait = pool_of(device).device.synchronize
 
     def bound() -> float:
         with held:
