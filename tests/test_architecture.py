@@ -86,9 +86,9 @@ FOLDERS = {
         *("create", "sort", "linalg", "batching", "nn", "fft", "optim", "surface"),
     ),
     "tape": (
-        *("record", "memory.recipe", "memory.offload", "memory.requirement", "memory.refusal"),
-        *("memory.replay", "record.call", "program", "anomaly"),
-        *("memory", "vmap", "walk", "dual", "function"),
+        *("record", "memory.recipe", "memory.offload", "memory.requirement"),
+        *("memory.tracebacks", "memory.refusal", "memory.replay", "record.call", "program"),
+        *("anomaly", "memory", "vmap", "walk", "dual", "function"),
     ),
 }
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}

@@ -8,6 +8,7 @@ from rushlight.devices.shared.transfers import Transfers
 from rushlight.ops.create.creation import resolve_pool
 from rushlight.tape.memory.offload import Offloaded
 from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.tracebacks import release
 
 
 def allocated(device: Any = None) -> int:
@@ -32,8 +33,10 @@ def reset_peak(device: Any = None) -> None:
 
 
 def empty_cache(device: Any = None) -> None:
-    """Free cached blocks."""
-    resolve_pool(device).trim()
+    """Free cached blocks, and what this package's frames of a kept error hold."""
+    pool = resolve_pool(device)
+    release(pool)
+    pool.trim()
 
 
 def recomputed() -> dict[str, int]:

@@ -94,7 +94,8 @@ def test_a_failure_at_every_allocation(monkeypatch, kind, error):
         failing.start(at)
         with contextlib.suppress(error):
             run_step(model, kind, peak)
-        assert failing.calls >= at
+        # A step that is planned by the one before may drop other values, and allocate less often.
+        assert failing.calls >= min(at, count - 2)
         failing.start(0)
         assert STATE.get().region is None
         assert rl.is_grad_enabled()

@@ -18,6 +18,7 @@ import pytest
 import rushlight as rl
 from rushlight import OutOfMemoryError, amp, memory, nn, optim
 from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.memory import tracebacks
 from rushlight.tape.memory.replay import Pins
 from rushlight.tape.record.state import STATE
 from rushlight.tape.walk import parallel
@@ -261,3 +262,75 @@ def test_ctrl_c_at_random_places(kind):
 @pytest.mark.parametrize("kind", ["plain", "checkpoint", "budget", "workers"])
 def test_ctrl_c_at_ten_thousand_places(kind):
     press(kind, 2500, 3000)
+
+
+# ---- tracebacks ----
+
+
+class Attention(nn.Module):
+    """Functions of this package with tensors of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.MultiheadAttention(24, 4, batch_first=True)
+        self.last = nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 96), nn.GELU())
+
+    def forward(self, x: rl.Tensor) -> rl.Tensor:
+        return self.last(self.heads(x, x, x)[0]).square().mean()
+
+
+@pytest.mark.parametrize("where", ["variable", "prompt"])
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_kept_error_holds_no_memory_that_is_needed(monkeypatch, limited, where):
+    """Frames of this package are cleared; those of this file hold no tensor but the model's."""
+    rl.manual_seed(0)
+    model, x = Attention(), rl.randn(8, 16, 24)
+    error = KeyboardInterrupt if where == "prompt" else OutOfMemoryError
+    failing = Failing(monkeypatch, error)
+
+    def step() -> None:
+        with memory.budget(1 << 30) if limited else contextlib.nullcontext():
+            model(x).backward()
+
+    step()
+    held_once = False
+    for at in range(1, 60, 2):
+        model.zero_grad(set_to_none=True)
+        memory.empty_cache()
+        live = memory.allocated()
+        failing.start(at)
+        kept: BaseException | None = None
+        try:
+            step()
+        except error as caught:
+            kept = caught
+        failing.start(0)
+        if kept is None:
+            break
+        if where == "prompt":
+            monkeypatch.setattr("sys.last_value", kept, raising=False)
+        else:
+            tracebacks.note(kept)
+        held_once = held_once or memory.allocated() > live
+        memory.empty_cache()
+        assert memory.allocated() == live
+        assert kept.__traceback__ is not None
+    assert held_once and at > 20
+
+
+def test_a_request_gets_the_memory_of_a_kept_error(monkeypatch):
+    rl.manual_seed(0)
+    model, x = Attention(), rl.randn(8, 16, 24)
+    refusing = Refusing(monkeypatch, "cpu")
+    model(x)
+    memory.empty_cache()
+    start = memory.allocated()
+    refusing.start(6)
+    with pytest.raises(OutOfMemoryError) as kept:
+        model(x)
+    refusing.start(0)
+    held = memory.allocated() - start
+    assert held > 1 << 14
+    with memory.budget(start + held):
+        rl.zeros(held // 4 - 1024)
+    assert kept.value.__traceback__ is not None

@@ -63,6 +63,10 @@ def _refused(pool: Pool, room: int, limit: int) -> BudgetError:
     return BudgetError(f"{pool.device.name}: {room} bytes beside {pool.live}", pool.live + room)
 
 
+def _no_resort(pool: Pool, error: OutOfMemoryError | None) -> bool:
+    return False
+
+
 class Pool:
     """The blocks of one device."""
 
@@ -72,6 +76,10 @@ class Pool:
     bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)
     # The error for a request that a limit does not allow; set by `tape/memory/refusal.py`.
     refuse: ClassVar[Callable[[Pool, int, int], BudgetError]] = staticmethod(_refused)
+    # Gives back what kept errors hold, before one is raised: Note [Tracebacks].
+    last_resort: ClassVar[Callable[[Pool, OutOfMemoryError | None], bool]] = staticmethod(
+        _no_resort
+    )
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -200,7 +208,9 @@ class Pool:
                 self.held -= room
                 if not isinstance(error, OutOfMemoryError):
                     raise
-                if not self.trim() and not (self.reclaim and self.reclaim(self, room)):
+                if self.trim() or (self.reclaim and self.reclaim(self, room)):
+                    continue
+                if not Pool.last_resort(self, error):
                     raise
 
     def _make_way(self, room: int, limit: int) -> None:
@@ -213,7 +223,8 @@ class Pool:
         live = self.live
         if live + room <= limit or self.free.get(room):
             return  # another thread freed some
-        raise Pool.refuse(self, room, limit)
+        if not Pool.last_resort(self, None):
+            raise Pool.refuse(self, room, limit)
 
     def _regroup(self, room: int, limit: int) -> bool:
         """Turn cached blocks into one of `room` bytes, where there are enough.

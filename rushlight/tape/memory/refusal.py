@@ -12,8 +12,9 @@ from rushlight.core.errors import BudgetError
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
 from rushlight.tape.memory import requirement
 from rushlight.tape.memory.recipe import Recipe, with_recipe
+from rushlight.tape.memory.tracebacks import is_own, note
 from rushlight.tape.record.op import Plan, describe
-from rushlight.tape.record.source_line import OURS, here, is_ours
+from rushlight.tape.record.source_line import here
 from rushlight.tape.record.value import Leaf, Value
 
 # Functions that explain the errors of calls inside of them, or drop them.
@@ -30,7 +31,7 @@ def refuse(pool: Pool, room: int, limit: int) -> BudgetError:
     )
     frame: FrameType | None = sys._getframe(1)
     name = ""
-    while frame is not None and _is_ours(frame.f_code):
+    while frame is not None and is_own(frame.f_code):
         if frame.f_code in EXPLAINED:
             return error
         name, frame = frame.f_code.co_name, frame.f_back
@@ -43,11 +44,6 @@ def explained(error: BudgetError, plan: Plan, inputs: Sequence[Value]) -> Budget
     storages = [value._memory for value in inputs]
     sources = [(s.recipe, s.recipe.index_of(s)) for s in storages if s.recipe is not None]
     return _explained(error, plan.pool, plan.op.name, name, sources, sum(plan.rooms))
-
-
-def _is_ours(code: CodeType) -> bool:
-    ours = OURS.get(code.co_filename)
-    return is_ours(code.co_filename) if ours is None else ours
 
 
 def _explained(
@@ -72,9 +68,11 @@ def _explained(
         f"The least sufficient budget for the whole step, as far as it is known, is {required} "
         f"bytes ({in_units(required)}); with half of the batch about {in_units(half)}."
     )
-    return BudgetError(
+    found = BudgetError(
         message, required, op=op, place=str(place), module=place.module, holders=held
     )
+    note(found)
+    return found
 
 
 def in_units(nbytes: int) -> str:
