@@ -512,15 +512,15 @@ class Tensor(Value):
 
     def new_zeros(self, *size: Any, **named: Any) -> Any:
         """Zeros of a shape, with this tensor's dtype and device unless others are given."""
-        return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **named})
+        return creation.zeros(*size, **creation.options_of("new_zeros", self, named))
 
     def new_ones(self, *size: Any, **named: Any) -> Any:
         """Ones of a shape, with this tensor's dtype and device unless others are given."""
-        return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **named})
+        return creation.ones(*size, **creation.options_of("new_ones", self, named))
 
     def new_tensor(self, data: Any, **named: Any) -> Tensor:
         """A tensor of data, with this tensor's dtype and device unless others are given."""
-        return tensor(data, **{"dtype": self.dtype, "device": self.device, **named})
+        return tensor(data, **creation.options_of("new_tensor", self, named))
 
     def where(self, condition: Tensor, other: Any) -> Any:
         """The tensor's elements where the condition is true, else those of `other`."""

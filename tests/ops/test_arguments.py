@@ -626,6 +626,14 @@ def test_none_and_numpy_integers_where_pytorch_takes_them():
     assert not torch.ones_like(line(), requires_grad=None).requires_grad
     assert torch.full((2,), np.int32(3)).dtype is torch.int64
     assert (torch.zeros(64).random_(5, None) >= 5).all()
+    whole = torch.arange(3)
+    for new in (whole.new_zeros, whole.new_ones, whole.new_empty):
+        assert new(2, dtype=float).dtype is torch.float64
+        assert new(2, dtype=None, device=None).dtype is torch.int64
+    assert whole.new_full((2,), 1, dtype=bool).dtype is torch.bool
+    assert whole.new_tensor([1], dtype=None).dtype is torch.int64
+    with pytest.raises(TypeError, match=r"new_zeros\(\): argument 'dtype' must be a dtype"):
+        whole.new_zeros(2, dtype="float32")
     count = torch.get_num_threads()
     torch.set_num_threads(np.int64(count))
     assert torch.get_num_threads() == count

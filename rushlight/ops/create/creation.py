@@ -32,7 +32,7 @@ from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.devices.shared.protocol import Kind
 from rushlight.devices.shared.registry import kind_of, names, pool_of
-from rushlight.ops.arguments import ArgumentKindError, IntRangeError, described
+from rushlight.ops.arguments import ArgumentKindError, IntRangeError, described, dtype_of
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
 from rushlight.ops.registry import composite
@@ -272,6 +272,14 @@ def sizes_of(op: str, size: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any
         size = (tuple(named.pop("size")),)
     take(op, named)
     return size
+
+
+def options_of(op: str, self: Value, named: dict[str, Any]) -> dict[str, Any]:
+    """The options of a new tensor: dtype and device are this tensor's where none are given."""
+    found = {"dtype": self._spec.dtype, "device": self._spec.device.device.name}
+    found |= {n: given for n, given in named.items() if n not in found or given is not None}
+    found["dtype"] = dtype_of(op, "dtype", found["dtype"])
+    return found
 
 
 def number_of(value: Any, op: str) -> Any:

@@ -482,25 +482,23 @@ def bartlett_window(
 # ---- methods of Tensor that are no functions, or with layout arguments ----
 
 
-def _as(self: Value, named: dict[str, Any]) -> dict[str, Any]:
-    return {"dtype": self._spec.dtype, "device": self._spec.device.device.name, **named}
-
-
 def new_full(self: Value, size: Sequence[int], fill_value: float, **named: Any) -> Value:
     """One value everywhere, with this tensor's dtype and device."""
-    return creation.full(size, number_of(fill_value, "new_full"), **_as(self, named))
+    return creation.full(
+        size, number_of(fill_value, "new_full"), **creation.options_of("new_full", self, named)
+    )
 
 
 def new_empty(self: Value, *size: int | Sequence[int], **named: Any) -> Value:
     """Uninitialised memory with this tensor's dtype and device."""
-    return creation.empty(*size, **_as(self, named))
+    return creation.empty(*size, **creation.options_of("new_empty", self, named))
 
 
 def new_empty_strided(
     self: Value, size: Sequence[int], stride: Sequence[int], **named: Any
 ) -> Value:
     """Uninitialised memory with given strides and this tensor's dtype and device."""
-    return empty_strided(size, stride, **_as(self, named))
+    return empty_strided(size, stride, **creation.options_of("new_empty_strided", self, named))
 
 
 def type_as(self: Value, other: Value) -> Value:
