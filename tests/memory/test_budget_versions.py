@@ -94,3 +94,20 @@ def test_a_row_of_writes_is_applied_to_one_block():
         # The product is a block of its own until it has been copied.
         assert memory.peak() - live <= 2 * y.nbytes + 4096
         assert memory.recomputed()["calls"] - before == 21
+
+
+@pytest.mark.parametrize("how", ["resize_", "set_"])
+def test_bytes_beyond_the_old_shape_are_kept(how):
+    """A block is larger than its tensor: a new handle may write to the rest of it."""
+    with memory.budget(1 << 40):
+        x = rl.zeros(1025) * 1.0
+        if how == "resize_":
+            wide = x.detach().resize_(1040)
+        else:
+            wide = rl.empty(0).set_(x.untyped_storage(), 0, (1040,), (1,))
+        wide[1025:] = 7.0
+        x.copy_(rl.ones(1025))
+        drop_everything()
+        others = [rl.full((1040,), 9.0) for _ in range(4)]
+        del others  # their blocks come next
+        assert wide.tolist() == [1.0] * 1025 + [7.0] * 15

@@ -133,6 +133,12 @@ def grow(storage: Storage, room: int, name: str) -> None:
         storage.blocks, larger.blocks = larger.blocks, storage.blocks
 
 
+def _keep_all_bytes(storage: Storage) -> None:
+    """Make a storage plain: the new handle may reach bytes of the block that no recipe fills."""
+    if storage.recipe is not None:
+        replay.keep(storage)
+
+
 def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None) -> Value:
     """Another shape over the same memory, in a memory format, extended where necessary.
 
@@ -163,6 +169,7 @@ def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None)
     # Strides of a memory format are dense, so the span is all it needs.
     if span * size > self._memory.room:
         grow(self._memory, room_for(span * size), "resize_")
+    _keep_all_bytes(self._memory)
     if base is None and not self._spec.contiguous:
         base = self._base = _root_of(self, self._spec)
     if base is None:
@@ -235,6 +242,7 @@ def set_(
             f"set_: strides {list(strides)} and the offset {storage_offset} cannot be negative"
         )
     spec = Spec.of(storage.pool, self._spec.dtype, shape, strides)
+    _keep_all_bytes(storage)
     return adopt(self, call.rooted(call.lay(spec, storage, storage_offset * itemsize)))
 
 
