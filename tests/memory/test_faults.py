@@ -141,6 +141,8 @@ def suffer(
                 break  # pressed when it was done
             assert now == before
             training.put_back(buffers)
+            if error is KeyboardInterrupt and memory.allocated(training.device) != live:
+                gc.collect()  # a frame that Ctrl-C met may be part of a cycle
             assert memory.allocated(training.device) == live
         assert training.look() == want[number], f"part {number}"
     return failures

@@ -102,10 +102,10 @@ class ParallelWalk(Walk):
             return
         self.workers = min(self.workers, width)
         self.recalled = self.recalls
-        self.context = copy_context()
-        self.caller = user_frame(sys._getframe())
         self.ready = [node for node in self.roots if not self.waiting[node]]
         try:
+            self.context = copy_context()  # it refers to this walk until the end
+            self.caller = user_frame(sys._getframe())
             self._start_thread()
             ended = 0
             while ended < len(self.threads):  # a thread starts others before it ends
