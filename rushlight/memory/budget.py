@@ -26,10 +26,10 @@ _UNITS |= {f"{p}ib": 1 << (10 * i) for i, p in enumerate("kmgt", 1)}
 _UNITS |= {f"{p}b": 1000**i for i, p in enumerate("kmgt", 1)}
 
 
-def parse_bytes(size: int | str) -> int:
+def parse_bytes(size: float | str) -> int:
     """A number of bytes: 1048576, "64MiB", "6GiB", "1.5GB"."""
-    if isinstance(size, int):
-        return size
+    if not isinstance(size, str):
+        return int(size)
     match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", size)
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError(f"a size is a number of bytes or like '64MiB' or '1.5GB', got {size!r}")

@@ -15,7 +15,7 @@ from rushlight.tape.memory.recipe import Recipe, with_recipe
 from rushlight.tape.memory.tracebacks import is_own, note
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.source_line import here
-from rushlight.tape.record.value import Leaf, Value
+from rushlight.tape.record.value import Leaf, Node, Value
 
 # Functions that explain the errors of calls inside of them, or drop them.
 EXPLAINED: set[CodeType] = set()
@@ -54,7 +54,7 @@ def _explained(
     sources: Sequence[tuple[Recipe, int]] = (),
     rooms: int = 0,
 ) -> BudgetError:
-    objects = gc.get_objects()
+    objects = _relevant()
     place, held = here(), holders(pool, objects)
     static = requirement.static_bytes(pool)
     known = requirement.required_bytes(pool, objects, sources, rooms)
@@ -72,6 +72,24 @@ def _explained(
         message, required, op=op, place=str(place), module=place.module, holders=held
     )
     note(found)
+    return found
+
+
+def _relevant() -> list[Any]:
+    """The live objects that tell of memory: a process has a million others."""
+    kinds: tuple[type, ...] = (Value, Node, Leaf, Plan)
+    optimizer = _optimizer_class()
+    if optimizer is not None:
+        kinds = (*kinds, optimizer)
+    matters: dict[type, bool] = {}
+    found = []
+    for thing in gc.get_objects():
+        kind = type(thing)
+        known = matters.get(kind)
+        if known is None:
+            known = matters[kind] = issubclass(kind, kinds)
+        if known:
+            found.append(thing)
     return found
 
 
@@ -127,10 +145,13 @@ def state_to_come(pool: Pool, objects: Iterable[Any]) -> int:
     return total
 
 
+def _optimizer_class() -> type | None:
+    """It is looked up, not imported: where it is not loaded, there is no optimiser."""
+    return getattr(sys.modules.get("rushlight.optim.optimizer"), "Optimizer", None)
+
+
 def _optimizers(objects: Iterable[Any]) -> list[Any]:
-    """The class is looked up, not imported: where it is not loaded, there is no such object."""
-    module = sys.modules.get("rushlight.optim.optimizer")
-    kind = getattr(module, "Optimizer", None)
+    kind = _optimizer_class()
     if kind is None:
         return []
     found = [thing for thing in objects if issubclass(type(thing), kind)]
