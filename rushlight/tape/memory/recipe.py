@@ -17,11 +17,15 @@
 5. A plain storage that a recipe reads must keep its bits. Before a write to it, every storage made
    from it that has a recipe is rebuilt if it was dropped, and becomes plain (`before_write`). So
    every storage with a recipe can be rebuilt, at any time.
+6. Plain storages that only recipes hold cannot be dropped: the data that a running sum was made
+   from. Where they have more bytes than the storages made from them, these become plain instead,
+   and the sources are freed (`region.free_sources`).
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -255,6 +259,46 @@ def readers(storages: Iterable[Storage]) -> list[Storage]:
     return [s for s in every if reading[s.recipe]]
 
 
+def groups_of_sources(pool: Pool) -> tuple[list[tuple[int, list[Storage]]], int]:
+    """Plain storages that only recipes hold, and the number of recipes that were looked at.
+
+    Those from which the same storages were made are one group: their bytes, and these storages.
+    """
+    every = [s for pool in list(_WITH_RECIPE) for s in with_recipe(pool)]
+    read, looked_at = _plain_sources(pool, every)
+    groups: dict[int, int] = {}
+    unheld = 0  # the references of this loop: the first entry has no others
+    for storage in list(read):
+        mask, reads = read[storage]
+        others = sys.getrefcount(storage) - reads
+        if not mask:
+            unheld = others
+        elif others <= unheld and storage.present_address is not None:
+            groups[mask] = groups.get(mask, 0) + storage.room
+    made_from = [
+        (nbytes, [s for i, s in enumerate(every) if mask >> i & 1])
+        for mask, nbytes in groups.items()
+    ]
+    return made_from, looked_at
+
+
+def _plain_sources(pool: Pool, every: list[Storage]) -> tuple[dict[Any, tuple[int, int]], int]:
+    """For each plain storage: which of `every` were made from it (bits), and the reads of it."""
+    masks = dict.fromkeys(_sources_first([s.recipe for s in every]), 0)
+    for i, storage in enumerate(every):
+        masks[storage.recipe] |= 1 << i
+    read: dict[Any, tuple[int, int]] = {object(): (0, 0)}
+    for recipe in reversed(masks):
+        mask = masks[recipe]
+        for origin, _, _ in recipe.sources:
+            if origin.__class__ is Recipe:
+                masks[origin] |= mask
+            elif origin.pool is pool and origin.recipe is None:
+                old, reads = read.get(origin, (0, 0))
+                read[origin] = old | mask, reads + 1
+    return read, len(masks)
+
+
 def forget_reads(storages: Iterable[Storage]) -> None:
     """Note that no recipe reads the storages."""
     for storage in storages:
@@ -263,16 +307,25 @@ def forget_reads(storages: Iterable[Storage]) -> None:
 
 def _reading(recipes: Iterable[Recipe], written: set[Storage]) -> dict[Recipe, bool]:
     reading: dict[Recipe, bool] = {}
+    for recipe in _sources_first(recipes):
+        reading[recipe] = any(
+            reading[origin] if origin.__class__ is Recipe else origin in written
+            for origin, _, _ in recipe.sources
+        )
+    return reading
+
+
+def _sources_first(recipes: Iterable[Recipe]) -> list[Recipe]:
+    """The recipes and all that they depend on, each after its sources."""
+    order: list[Recipe] = []
+    seen: set[Recipe] = set()
     stack = [(recipe, False) for recipe in recipes]
     while stack:
         recipe, sources_done = stack.pop()
         if sources_done:
-            reading[recipe] = any(
-                reading[origin] if origin.__class__ is Recipe else origin in written
-                for origin, _, _ in recipe.sources
-            )
-        elif recipe not in reading:
-            reading[recipe] = False
+            order.append(recipe)
+        elif recipe not in seen:
+            seen.add(recipe)
             stack.append((recipe, True))
             stack.extend((o, False) for o, _, _ in recipe.sources if o.__class__ is Recipe)
-    return reading
+    return order

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import offload, replay
 from rushlight.tape.memory.foresight import NEVER, Foresight
 from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy, rebuild_cost
-from rushlight.tape.memory.recipe import Mark, Recipe, with_recipe
+from rushlight.tape.memory.recipe import Mark, Recipe, groups_of_sources, with_recipe
 from rushlight.tape.memory.replay import Counters, Pins
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
@@ -153,17 +153,54 @@ def reclaim(pool: Pool, room: int) -> bool:
     The order among kinds of values is that of Note [Replay]; what is pinned stays.
     """
     with replay.LOCK:
-        there = offload.here()
+        there, live = offload.here(), pool.live
         while True:
             chosen, brought = _choose(pool, room, there)
             if not chosen:
-                return False
+                return pool.live < live or free_sources(pool)
             gone = [storage for storage in chosen if _let_go(storage, there)]
             if not brought.isdisjoint(gone):
                 Pins.note_dropped(gone)
             if gone:
                 return True
             _RANKINGS.clear()  # no copy could be made
+
+
+class _Search:
+    """The last search of `free_sources`: when, among how many recipes, and what could not go."""
+
+    tick = recipes = 0
+    static: ClassVar[dict[Pool, int]] = {}
+
+
+def _has_grown(pool: Pool) -> bool:
+    """Whether what cannot be dropped has grown by an eighth of all since the last search."""
+    static = pool.live - sum([s.room for s in with_recipe(pool) if s.block is not None])
+    least = _Search.static[pool] = min(static, _Search.static.get(pool, 0))
+    return (static - least) * 8 > pool.live
+
+
+def free_sources(pool: Pool) -> bool:
+    """Free plain storages that only recipes hold, where the storages made from them are smaller.
+
+    These become plain: see Note [Recipes]. Whether any was freed. No search follows another that
+    was a few calls before among many recipes.
+    """
+    since = Counters.tick - _Search.tick
+    if Pins.in_replay() or 0 <= since * 16 < _Search.recipes:
+        return False
+    live = pool.live
+    groups, _Search.recipes = groups_of_sources(pool)
+    _Search.tick = Counters.tick
+    for nbytes, made in groups:
+        if nbytes > sum([storage.room for storage in made]) and all(
+            storage.recipe is not None and storage.block is not None for storage in made
+        ):
+            for storage in made:
+                replay.cut(storage)
+    del groups
+    _Search.static[pool] = pool.live
+    return pool.live < live
 
 
 def _choose(pool: Pool, room: int, there: Offload) -> tuple[list[Storage], set[Storage]]:
@@ -184,6 +221,8 @@ def _choose(pool: Pool, room: int, there: Offload) -> tuple[list[Storage], set[S
         chosen = ranking.choose(room, want, spared, late=False)
         if chosen:
             return chosen, brought
+    if _has_grown(pool) and free_sources(pool):
+        return [], brought
     if len(_RANKINGS) > _MOST_RANKINGS:
         _RANKINGS.clear()
     ranking = _RANKINGS[key] = Ranking(pool, room, policy, there)

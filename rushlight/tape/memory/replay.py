@@ -125,6 +125,11 @@ class Pins:
         return {storage for storage in found if storage is not None}
 
     @classmethod
+    def in_replay(cls) -> bool:
+        """Whether a replay runs."""
+        return any(pins.frames for pins in cls._alive())
+
+    @classmethod
     def note_dropped(cls, storages: Sequence[Storage]) -> None:
         """Frames that gave something up keep the rest."""
         for pins in cls._alive():
