@@ -39,7 +39,8 @@ def test_layers_by_pytorchs_files() -> None:
 
 def test_every_layer_has_its_file() -> None:
     listed = set(nn.modules.__all__)
-    layers = [k for k in vars(nn).values() if isinstance(k, type) and issubclass(k, nn.Module)]
+    every = [getattr(nn, name) for name in nn.__all__]
+    layers = [k for k in every if isinstance(k, type) and issubclass(k, nn.Module)]
     assert {k.__name__ for k in layers} - listed == {"DataParallel"}
     assert all(getattr(nn.modules, k.__name__) is k for k in layers if k.__name__ in listed)
     for name in nn.modules.FILES:
