@@ -38,6 +38,12 @@ class Rebuilt:
         pass
 
 
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """Blocks of other tests would be freed meanwhile."""
+    gc.collect()
+
+
 @pytest.fixture
 def rebuilt(monkeypatch) -> list[str]:
     watch = Rebuilt()

@@ -64,6 +64,12 @@ class Training:
         self.optimizer.step()
 
 
+@pytest.fixture(autouse=True)
+def no_garbage() -> None:
+    """Modules and blocks of other tests would be recorded, or freed meanwhile."""
+    gc.collect()
+
+
 @pytest.fixture
 def training() -> Iterator[Training]:
     made = Training()
