@@ -388,7 +388,7 @@ def full(
     value: Any = number_of(fill_value, "full")
     if not hasattr(value, "__float__") and not isinstance(value, complex):
         raise DTypeError(f"full: the value must be a number, got {type(value).__name__}")
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if value.__class__ is not bool and isinstance(value, Integral):
         value = operator.index(value)  # of a NumPy integer too
     dtype = dtype or scalar_dtype(value)
     return _filled(value, (tuple(size),), dtype, device, requires_grad)
