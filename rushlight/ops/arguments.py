@@ -36,7 +36,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from rushlight.core.dtypes import PYTHON, DType
-from rushlight.core.errors import DTypeError, KindError, RushlightError, SparseOperandError
+from rushlight.core.errors import (
+    AnomalyError,
+    DTypeError,
+    ForeignAccess,
+    KindError,
+    RushlightError,
+    SparseOperandError,
+)
 from rushlight.tape.record.source_line import OURS
 from rushlight.tape.record.value import Value
 
@@ -399,7 +406,7 @@ def _compiled(
 
 
 # Errors that say nothing about an argument, or that a caller handles.
-_AS_THEY_ARE = (SparseOperandError, MemoryError, Warning)
+_AS_THEY_ARE = (SparseOperandError, AnomalyError, ForeignAccess, MemoryError, Warning)
 _UNFIT_FLAG = "{0}.__class__ is not bool"
 _UNFIT = f"{{0}}.__class__ is not int or not {LEAST} <= {{0}} <= {MOST}"
 _UNFIT_NUMBER = "{0}.__class__ is not float and {0}.__class__ is not int"

@@ -6,7 +6,6 @@ See Note [Checking build].
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -93,7 +92,7 @@ def test_a_launch_outside_of_its_block_is_refused():
     """
     lines = printed(text).splitlines()
     assert len(lines) == len(LAUNCHES)
-    assert [line for line in lines if not re.match(r"refused: ([\w.]+\(\): )*cpu:", line)] == []
+    assert [line for line in lines if not line.startswith("refused: cpu:")] == []
 
 
 def test_a_free_block_is_refused():

@@ -376,7 +376,7 @@ class Frame:
     def look(self) -> Key | None:
         """Pin what is present, in order; the first result that is not."""
         for key, storage in list(self.there.items()):
-            if storage.block is None:  # it was given up, for what comes before it now
+            if storage.block is None:  # it was given up for another result of the frame
                 del self.there[key]
                 self.order.insert(0, key)
         while self.order:
@@ -495,7 +495,7 @@ class Rebuild:
         return int(storage.present_address + offset)  # type: ignore[operator]
 
     def _finish(self, frame: Frame, recipe: Recipe) -> list[Storage]:
-        """Give the results to their storages, and free what nobody needs any more."""
+        """Give the results to their storages, and free what no later step reads."""
         uses = self.pins.uses
         Counters.tick += 1
         made = [_in_holder(recipe, i, storage) for i, storage in enumerate(frame.storages)]
