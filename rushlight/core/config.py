@@ -37,7 +37,10 @@ def default_device() -> str:
 
 
 def program_budget() -> str:
-    """RUSHLIGHT_BUDGET: the bytes that the program may hold on each device, as "2GiB"."""
+    """RUSHLIGHT_BUDGET: the bytes that the program may hold: "2GiB" on each device.
+
+    By device, and with a place for dropped values: "cuda=6GiB,cpu=2GiB,offload=auto".
+    """
     return os.environ.get("RUSHLIGHT_BUDGET", "")
 
 

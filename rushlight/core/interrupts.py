@@ -28,7 +28,7 @@ class Uninterrupted:
     """
 
     def __enter__(self) -> None:
-        self.heard: list[tuple[int, FrameType | None]] = []
+        self.heard: list[int] = []
         self.before: dict[int, Any] = {}
         if threading.current_thread() is not threading.main_thread():
             return
@@ -43,7 +43,7 @@ class Uninterrupted:
             raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.heard.append((number, frame))
+        self.heard.append(number)  # without the frame, which refers to this object
 
     def _put_back(self) -> BaseException | None:
         """Install the old handlers again; return what a handler raised meanwhile."""
@@ -62,8 +62,8 @@ class Uninterrupted:
         self, kind: type | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         raised = self._put_back()
-        for number, frame in self.heard:
-            self.before[number](number, frame)
+        for number in self.heard:
+            self.before[number](number, sys._getframe(1))
         if raised is not None:
             try:
                 raise raised

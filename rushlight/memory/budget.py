@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +31,7 @@ def parse_bytes(size: float | str) -> int:
     """A number of bytes: 1048576, "64MiB", "6GiB", "1.5GB"."""
     if not isinstance(size, str):
         return int(size)
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", size)
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]*)\s*", size)
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError(f"a size is a number of bytes or like '64MiB' or '1.5GB', got {size!r}")
     return int(float(match[1]) * _UNITS[match[2].lower()])
@@ -131,8 +132,8 @@ def set_budget(
 
     It replaces the limit that was set for the same `device` (None is every device) and None takes
     it away. Budgets in `with` blocks are inside it: the least limit holds. `RUSHLIGHT_BUDGET=2GiB`
-    in the environment, or `RUSHLIGHT_BUDGET=cuda=6GiB,cpu=2GiB`, sets it from the start. Processes
-    of a DataLoader have a budget each.
+    in the environment, or `RUSHLIGHT_BUDGET=cuda=6GiB,cpu=2GiB,offload=auto`, sets it from the
+    start. Processes of a DataLoader have a budget each.
     """
     state = STATE.get()
     if state.region is not PROGRAM.region:
@@ -167,13 +168,47 @@ def _program_budgets() -> list[budget]:
 
 
 def set_budget_from_environment() -> None:
-    """Apply RUSHLIGHT_BUDGET."""
-    for word in program_budget().split(","):
-        device, _, limit = word.strip().rpartition("=")
-        try:
-            set_budget(limit, device or None)
-        except (ValueError, RushlightError) as error:
-            raise type(error)(f"RUSHLIGHT_BUDGET={program_budget()}: {error}") from None
+    """Apply RUSHLIGHT_BUDGET: limits and `offload=`, separated by commas."""
+    text = program_budget()
+    try:
+        limits, offload = _read_budgets(text)
+        for device, limit in limits.items():
+            set_budget(limit, device or None, offload=offload)
+    except (ValueError, RushlightError) as error:
+        error.args = (f"RUSHLIGHT_BUDGET={text}: {error}",)
+        raise error from None
+
+
+def _read_budgets(text: str) -> tuple[dict[str, str], bool | str | os.PathLike[str] | None]:
+    """The limits by device ("" is every device), and where dropped values go."""
+    given: dict[str, str] = {}
+    for word in text.split(","):
+        name, _, value = map(str.strip, word.rpartition("="))
+        if not value:
+            raise ValueError(
+                f"{word!r} is no limit; write 2GiB, or cuda=6GiB,cpu=2GiB,offload=auto"
+            )
+        if name in given:
+            raise ValueError(f"{name or 'a limit of every device'} is given twice")
+        given[name] = value
+    where = given.pop("offload", None)
+    if not given:
+        raise ValueError("no limit is given; write 2GiB,offload=auto")
+    if where is None or where.lower() in _OFFLOADS:
+        return given, None if where is None else _OFFLOADS[where.lower()]
+    if os.sep in where:
+        return given, Path(where)
+    raise ValueError(
+        f"offload is true, false, auto, disk or a folder with a {os.sep!r}, got {where!r}"
+    )
+
+
+_OFFLOADS: dict[str, bool | str] = {
+    "true": True,
+    "false": False,
+    "auto": "auto",
+    "disk": "disk",
+}
 
 
 def _bound(pool: Pool) -> int | None:

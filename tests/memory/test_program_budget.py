@@ -11,6 +11,8 @@ import pytest
 
 import rushlight as rl
 from rushlight import memory
+from rushlight.memory.budget import set_budget_from_environment
+from rushlight.tape.memory.offload import here
 from rushlight.tape.record import call, state
 from tests.time_limit import WAIT
 
@@ -131,31 +133,82 @@ def test_bad_sizes_change_nothing():
     assert rl.get_budget("cpu") == 64 * MIB
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"), [("3MiB", "3145728 3145728"), ("cpu=2MB,null=1GiB", "2000000 1073741824")]
-)
-def test_from_the_environment(given, shown):
-    program = "import rushlight as t; print(t.get_budget('cpu'), t.get_budget('null'))"
-    done = subprocess.run(
+def imported(given: str, program: str = "import rushlight") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "RUSHLIGHT_BUDGET": given},
         capture_output=True,
         text=True,
         timeout=WAIT,
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"), [("3MiB", "3145728 3145728"), ("cpu=2MB,null=1GiB", "2000000 1073741824")]
+)
+def test_from_the_environment(given, shown):
+    program = "import rushlight as t; print(t.get_budget('cpu'), t.get_budget('null'))"
+    done = imported(given, program)
     assert done.stdout.strip() == shown, done.stderr
 
 
 def test_a_bad_value_in_the_environment_is_named():
-    done = subprocess.run(
-        [sys.executable, "-c", "import rushlight"],
-        env={**os.environ, "RUSHLIGHT_BUDGET": "much"},
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-    )
+    done = imported("much")
     assert done.returncode
-    assert "RUSHLIGHT_BUDGET" in done.stderr
+    assert "RUSHLIGHT_BUDGET=much: a size is a number of bytes or like" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "match"),
+    [
+        ("1.2.3GiB", ValueError, "a size is a number of bytes or like '64MiB'"),
+        ("cpu=", ValueError, "'cpu=' is no limit; write 2GiB"),
+        ("2GiB,,cpu=1GiB", ValueError, "'' is no limit"),
+        ("cpu=1GiB,cpu=2GiB", ValueError, "cpu is given twice"),
+        ("1GiB,2GiB", ValueError, "a limit of every device is given twice"),
+        ("offload=auto", ValueError, "no limit is given"),
+        ("2GiB,offload=often", ValueError, "offload is true, false, auto, disk or a folder"),
+        ("0GiB", ValueError, "must be positive"),
+        ("abacus=1GiB", rl.DeviceUnavailable, "abacus"),
+    ],
+)
+def test_bad_text_in_the_environment_is_explained(monkeypatch, given, error, match):
+    monkeypatch.setenv("RUSHLIGHT_BUDGET", given)
+    with pytest.raises(error, match=f"^RUSHLIGHT_BUDGET={given}: .*{match}"):
+        set_budget_from_environment()
+    assert rl.get_budget("cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("where", "is_measured", "to_host", "to_file", "folder"),
+    [
+        ("auto", True, True, False, None),
+        ("True", False, True, False, None),
+        ("false", False, False, False, None),
+        ("disk", False, False, True, None),
+        ("/tmp", False, False, True, "/tmp"),
+    ],
+)
+def test_the_environment_says_where_values_go(
+    monkeypatch, where, is_measured, to_host, to_file, folder
+):
+    monkeypatch.setenv("RUSHLIGHT_BUDGET", f"64MiB, null = 16MiB, offload={where}")
+    set_budget_from_environment()
+    assert (rl.get_budget("cpu"), rl.get_budget("null")) == (64 * MIB, 16 * MIB)
+    got = here()
+    assert (got.is_measured, got.to_host, got.to_file) == (is_measured, to_host, to_file)
+    assert got.folder == folder
+
+
+def test_the_environment_alone_copies_values_to_a_file():
+    program = """
+import rushlight as t
+x = t.ones(256, 1024)
+kept = [x * float(i) for i in range(8)]
+print([v[0, 0].item() for v in kept] == list(range(8)), t.memory.offloaded()["out"] > 0)
+"""
+    done = imported("6MiB,offload=disk", program)
+    assert done.stdout.strip() == "True True", done.stderr
 
 
 def in_a_thread(act):
