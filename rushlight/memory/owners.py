@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -71,16 +72,21 @@ class Owners:
                 birth.spec = _SPEC.__get__(value)
 
     def _name_modules(self, modules: list[Any]) -> None:
-        """Paths from modules that no other has, and the owners of parameters and buffers."""
+        """Paths from modules that no other has, and the owners of parameters and buffers.
+
+        Paths are those of `named_modules()`; the class's name stands before them where two such
+        modules have a member of one name.
+        """
         inner = {id(child) for m in modules for child in m._modules.values()}
         roots = [m for m in modules if id(m) not in inner]
-        several = sum(1 for root in roots if next(iter(root.parameters()), None) is not None) > 1
+        members = Counter(name for root in roots for name in _members(root))
         for root in roots:
             start = type(root).__name__
+            shared = any(members[name] > 1 for name in _members(root))
             for path, module in root.named_modules():
-                words = [start, path] if several and path else [path or start]
+                words = [start, path] if shared and path else [path or start]
                 self.recorder.paths.setdefault(weakref.ref(module), ".".join(words))
-            prefix = f"{start}." if several else ""
+            prefix = f"{start}." if shared else ""
             for name, value in root.named_parameters():
                 self._mark(value._memory, PARAMETERS, prefix + name, value)
             for name, value in root.named_buffers():
@@ -102,6 +108,11 @@ class Owners:
                 self.marks[birth] = ACTIVATIONS, ""
                 birth.place, birth.op, birth.phase = node.place, node.plan.op.name, FORWARD
                 birth.module = self.recorder.path_of(node.chain)
+
+
+def _members(module: Any) -> list[str]:
+    """The names of what a module has itself: modules, parameters and buffers."""
+    return [*module._modules, *module._parameters, *module._buffers]
 
 
 def _objects() -> tuple[list[Value], list[Node], list[Any], list[Any]]:
