@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import functools
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -69,6 +70,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     # A crashed worker's standard error is far above the summary, where a cut log does not show it.
     session.config.stash[_FAULT_FILE] = file = (folder / f"{worker}.{os.getpid()}.txt").open("w")
     faulthandler.enable(file)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Millions of objects belong to pytest's items: without them a collection takes milliseconds,
+    # and what walks all objects, as a BudgetError does, meets none of other tests' parameters.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
