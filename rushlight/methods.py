@@ -17,9 +17,8 @@ from rushlight.ops import declared
 from rushlight.ops.arguments import checked
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
-from rushlight.ops.surface import metadata_methods, operators
-from rushlight.ops.surface.documentation import describe_in_place, described
-from rushlight.ops.surface.keywords import with_second_names
+from rushlight.ops.surface import metadata_methods, operators, public
+from rushlight.ops.surface.documentation import describe_in_place
 from rushlight.tape.record.value import Value
 
 Method = Callable[..., Any]
@@ -55,7 +54,7 @@ class Unmade:
         self.make = make
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        made = self.make()
+        made = public.method_located(self.kind, self.name, self.make())
         with _SETTING:  # the first of several threads decides
             if vars(self.kind)[self.name] is self:
                 setattr(self.kind, self.name, made)
@@ -83,6 +82,7 @@ def install(tensor: type[Value]) -> None:
             found[name or attribute] = _defined(module, attribute)
     for symbol, name in declared.OPERATORS.items():
         found |= _operators(symbol, name)
+    found |= {"__abs__": _op("abs"), "__invert__": _op("bitwise_not"), "__neg__": _op("neg")}
     found |= {"__matmul__": _product, "__rmatmul__": _reflected_product}
     found["__rdiv__"] = found["__rtruediv__"]  # under its older name
     for name, make in found.items():
@@ -93,7 +93,7 @@ def install(tensor: type[Value]) -> None:
 
 
 def _op(name: str) -> Callable[[], Any]:
-    return lambda: described(with_second_names(REGISTRY[name].function))
+    return lambda: public.method_of_tensor(name)
 
 
 def _in_place(name: str) -> Callable[[], Any]:

@@ -50,6 +50,7 @@ class Tensor(Value):
         # Set by `methods.install`; declared here as far as the package uses them.
         __getitem__: Any
         __setitem__: Any
+        __neg__: Any
         __add__: Any
         __sub__: Any
         __mul__: Any
@@ -543,9 +544,6 @@ class Tensor(Value):
 
     __hash__ = object.__hash__
     __array_priority__ = 1000  # NumPy's numbers then defer `number * tensor` to the tensor
-    __neg__ = e.neg
-    __abs__ = e.abs
-    __invert__ = e.bitwise_not
 
     def __pos__(self) -> Tensor:
         return self

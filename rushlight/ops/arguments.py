@@ -427,6 +427,37 @@ def bind(_function, _signature):
 """
 
 
+def without_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without its parameter `out`; itself where it has none.
+
+    The copy has the parameter under a name that is hidden: a call costs the same.
+    """
+    signature: Signature | None = getattr(function, "checked_by", None)
+    if signature is not None and signature.public is function:
+        inner = without_out(signature.function)
+        return function if inner is signature.function else checked(signature.op, inner)
+    code = getattr(function, "__code__", None)
+    if code is None or "out" not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return function
+    assert isinstance(function, types.FunctionType)
+    names = ["_out" if name == "out" else name for name in code.co_varnames]
+    made = types.FunctionType(
+        code.replace(co_varnames=tuple(names)),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    functools.update_wrapper(made, function)
+    made.__kwdefaults__ = {
+        "_out" if name == "out" else name: value
+        for name, value in (function.__kwdefaults__ or {}).items()
+    }
+    del made.__wrapped__  # type: ignore[attr-defined]  # whose signature has `out`
+    vars(made).pop("takes_out", None)
+    return made
+
+
 def public(function: F) -> F:
     """`checked`, of a function under its own name."""
     return checked(function.__name__, function)  # type: ignore[return-value]
@@ -444,4 +475,5 @@ def checked(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return _signature.specialised(_function)(*args, **named)
 
     _signature.public = called
+    called.checked_by = _signature  # type: ignore[attr-defined]
     return called

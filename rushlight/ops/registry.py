@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
-from rushlight.ops.arguments import checked, rename_op
+from rushlight.ops.arguments import checked, rename_op, without_out
 from rushlight.ops.declared import MODULES
 
 InPlace = Literal[
@@ -165,15 +165,16 @@ def second_name(
     alias: str, function: Callable[..., Any], **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
     """Declare another name of an op; it has the op's facts but for those stated."""
+    known = without_out(function)  # See Note [Out arguments]
 
     def called(*args: Any, **named: Any) -> Any:
         try:
-            return function(*args, **named)
+            return known(*args, **named)
         except Exception as error:
             rename_op(function.__name__, alias, error)
             raise
 
-    called.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it shows
+    called.__wrapped__ = known  # type: ignore[attr-defined]  # whose signature it shows
     if hasattr(function, "op"):
         called.op = function.op  # type: ignore[attr-defined]  # from which the in-place form is made
     op = REGISTRY.declared[function.__name__]

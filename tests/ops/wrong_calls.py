@@ -53,6 +53,7 @@ UNSAMPLED: dict[str, tuple[Any, ...]] = {
     "randperm": (5,),
 }
 WRONG = {"text": "wrong", "object": object(), "texts": ["wrong"]}
+NUMBER = {"number": 1.5}
 
 
 @dataclass(frozen=True)
@@ -159,14 +160,17 @@ def wrong_calls(target: Target) -> Iterator[Wrong]:
     if not variadic:
         yield from _miscounted(args, named, by_place)
     yield Wrong("unknown keyword", args, named | {"nonsense": 1}, "nonsense")
+    if target.method and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        yield Wrong("out", args, named | {"out": rushlight.ones(3)}, "out")
     if args and by_place and not target.method:
         twice = named | {by_place[0].name: args[0]}
         yield Wrong("given twice", args, twice, by_place[0].name)
     for place, p in enumerate(parameters[int(target.method) :], int(target.method)):
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             continue
-        whole = isinstance(p.default, bool) or p.name == "dim"
-        for kind, value in (WRONG | {"number": 1.5} if whole else WRONG).items():
+        flag = isinstance(p.default, bool)
+        more = NUMBER if p.name == "dim" else NUMBER if flag else {}
+        for kind, value in (WRONG | more).items():
             what = f"{p.name}={kind}"
             if place < len(args) and p in by_place:
                 yield Wrong(what, (*args[:place], value, *args[place + 1 :]), named, p.name)
@@ -178,7 +182,7 @@ def _miscounted(args: tuple[Any, ...], named: dict[str, Any], by_place: Any) -> 
     if not set(named) & {p.name for p in by_place}:
         filled = (*args, *[p.default for p in by_place[len(args) :]])
         for extra in (None, args[-1] if args else 1):
-            for count in (1, 2, 4):
+            for count in (1, 2, 4, 7):
                 what = f"{count} too many: {type(extra).__name__}"
                 yield Wrong(what, filled + (extra,) * count, named)
     needed = [p.name for p in by_place if p.default is p.empty]

@@ -25,7 +25,6 @@ from rushlight.ops.registry import register, second_name
 from rushlight.scalar import build as s, elementary
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record import call
-from rushlight.tape.record.call import ABSENT
 from rushlight.tape.record.value import Value
 
 
@@ -243,17 +242,9 @@ _POWERS: dict[float, Callable[..., Any]] = {
 
 
 def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
-    def pow(
-        input: Any,
-        exponent: Any,
-        _0: Any = ABSENT,
-        _1: Any = ABSENT,
-        _2: Any = ABSENT,
-        _3: Any = ABSENT,
-        out: Any = ABSENT,
-    ) -> Any:
-        if _0 is not out:  # See Note [Call template] 5
-            return call.stored(general, (input, exponent), (_0, _1, _2, _3), out)
+    def pow(input: Any, exponent: Any, *rest: Any, out: Any = None) -> Any:
+        if rest or out is not None:  # See Note [Call template] 5
+            return call.stored(general, (input, exponent, *rest), out)
         if exponent.__class__ is int or exponent.__class__ is float:
             short = _POWERS.get(exponent)
             if short is not None and isinstance(input, Value):

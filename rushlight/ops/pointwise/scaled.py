@@ -24,9 +24,10 @@ from rushlight.ops.registry import REGISTRY, composite, second_name
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
-from rushlight.tape.record.call import ABSENT
 from rushlight.tape.record.needed import Needed, is_followed
 from rushlight.tape.record.value import Value
+
+_ONE = 1
 
 
 def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
@@ -77,35 +78,23 @@ def no_gradient(op: str, name: str, value: Value) -> None:
 
 
 def _seldom(function: Any, given: tuple[Any, ...], alpha: Any, out: Any) -> Value:
-    """A sum with `out`, or with more than its two operands given by place.
-
-    See Note [Call template] 5.
-    """
+    """A sum with `out`, or with more than its two operands given by place."""
     name = function.__name__
-    operands, factors = [a for a in given if a is not ABSENT], {"alpha": alpha}
-    if len(operands) > 2:
-        operands, factors = rearranged(name, tuple(operands), 2, ("alpha",))
+    operands, factors = list(given), {"alpha": alpha}
+    if len(given) > 2:
+        operands, factors = rearranged(name, given, 2, ("alpha",))
     result = function(*operands, **factors)
-    return result if out is None or out is ABSENT else Needed.store_out(name, out, result)
+    return result if out is None else Needed.store_out(name, out, result)
 
 
 @composite("add", inplace="scaled", out="cast", operator="add")
-def add(
-    input: Any,
-    other: Any,
-    _0: Any = ABSENT,
-    _1: Any = ABSENT,
-    _2: Any = ABSENT,
-    _3: Any = ABSENT,
-    alpha: Any = 1,
-    out: Any = ABSENT,
-) -> Value:
+def add(input: Any, other: Any, *older: Any, alpha: Any = 1, out: Any = None) -> Value:
     """input + alpha * other."""
-    if _0 is not out:
-        return _seldom(add, (input, other, _0, _1, _2, _3), alpha, out)
+    if older or out is not None:
+        return _seldom(add, (input, other, *older), alpha, out)
     return e.add(
         input,
-        other if alpha.__class__ is int and alpha == 1 else scaled("add", input, other, alpha),
+        other if alpha is _ONE else scaled("add", input, other, alpha),
     )
 
 
@@ -118,26 +107,17 @@ def _no_bools(x: Any, other: Any, op: str) -> None:
 
 
 @composite("sub", inplace="scaled", out="cast", operator="sub")
-def sub(
-    input: Any,
-    other: Any,
-    _0: Any = ABSENT,
-    _1: Any = ABSENT,
-    _2: Any = ABSENT,
-    _3: Any = ABSENT,
-    alpha: Any = 1,
-    out: Any = ABSENT,
-) -> Value:
+def sub(input: Any, other: Any, *older: Any, alpha: Any = 1, out: Any = None) -> Value:
     """input - alpha * other."""
     try:
         _no_bools(input, other, "sub")
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("sub", (input, other), {"alpha": alpha})
-    if _0 is not out:
-        return _seldom(sub, (input, other, _0, _1, _2, _3), alpha, out)
+    if older or out is not None:
+        return _seldom(sub, (input, other, *older), alpha, out)
     return e.sub(
         input,
-        other if alpha.__class__ is int and alpha == 1 else scaled("sub", input, other, alpha),
+        other if alpha is _ONE else scaled("sub", input, other, alpha),
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.dtypes import PYTHON
+from rushlight.ops.surface.signatures import INTERNAL
 
 _VARIADIC = 4  # co_flags of a function with *args
 
@@ -48,7 +49,7 @@ def _names(function: Callable[..., Any]) -> tuple[tuple[str, ...], str | None, i
         return (), None, 0
     count = code.co_argcount + code.co_kwonlyargcount
     rest = code.co_varnames[count] if code.co_flags & _VARIADIC else None
-    return code.co_varnames[:count], rest, code.co_argcount
+    return code.co_varnames[:count], None if rest in INTERNAL else rest, code.co_argcount
 
 
 class Names:
@@ -56,7 +57,7 @@ class Names:
 
     __slots__ = ("known", "name", "positional", "rest", "second")
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], is_method: bool = False) -> None:
         names, self.rest, count = _names(function)
         self.positional = names[:count]
         self.name = getattr(function, "__name__", "function")
@@ -66,7 +67,7 @@ class Names:
             for other, choices in SECOND.items()
             if other not in self.known
             for name in choices
-            if name in self.known
+            if name in names[int(is_method) :]  # no keyword gives the tensor of a method
         }
         self.second |= getattr(function, "keywords", {})
 
@@ -89,10 +90,10 @@ class Names:
 
 
 def with_second_names(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with PyTorch's other argument names; itself where it has none."""
+    """The method with PyTorch's other argument names; itself where it has none."""
     if hasattr(function, "takes_names"):
         return function
-    names = Names(function)
+    names = Names(function, is_method=True)
     if not names.second and names.rest is None:
         return function
 

@@ -11,7 +11,7 @@ from typing import Any
 from rushlight.core.dtypes import get_default
 from rushlight.ops.create import creation
 from rushlight.ops.registry import Entry
-from rushlight.ops.surface.out import tensors_only, with_out
+from rushlight.ops.surface.out import tensors_only
 from rushlight.ops.view import views
 from rushlight.tape.program.memo import memo
 
@@ -48,9 +48,7 @@ def finished(entry: Entry) -> Entry:
     """The entry of a declaration with the function that users call."""
     function = _never_itself(entry.function) if entry.fresh else entry.function
     if entry.pure:
-        # A call with `out` writes, so it is never memoised and runs the function under the memo.
-        takes_out = entry.out and entry.top and entry.out_top
-        function = _memoised((with_out if takes_out else tensors_only)(entry.name, function))
+        function = _memoised(tensors_only(entry.name, function))
         if hasattr(entry.function, "op"):
             function.op = entry.function.op  # type: ignore[attr-defined]
     return replace(entry, function=function)

@@ -45,7 +45,8 @@ def binary(function: Function) -> Function:
 
     Operands that it refuses give NotImplemented.
     """
-    return call.make_call(function.op, leaving(function), 2)  # type: ignore[attr-defined]
+    op: Any = function.op  # type: ignore[attr-defined]
+    return call.make_call(op, leaving(function), 2, is_operator=True)
 
 
 def product(function: Function) -> Function:

@@ -4,8 +4,10 @@
 1. Only functions of a module take `out`, never methods. A declaration states which, and what is
    stored (`Entry.out`); `public.py` gives a function the keyword when its name is first used.
 2. The elementwise call sites and the short composites take `out` themselves (`takes_out`), because
-   a wrapper would cost a tenth of the call; under `memo` the wrapper that handles the keyword runs
-   only where a call is not memoised. All others are called by such a wrapper.
+   a wrapper would cost a tenth of the call; a method has the same code without the parameter
+   (`without_out`). A memoised function is two memos that share their programs: under the one with
+   `out` lies the wrapper that handles the keyword, and it runs only where a call is not memoised.
+   All others are called by such a wrapper.
 3. The result is made first and then stored, so `out` may overlap the inputs. It is resized where
    its shape differs, with PyTorch's warning where it had elements, and cast where PyTorch would.
 """
@@ -21,6 +23,7 @@ from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops.registry import Out
 from rushlight.ops.surface.keywords import Names
 from rushlight.ops.surface.signatures import explain
+from rushlight.tape.program.memo import kinds_of, memo
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.value import Value
 
@@ -63,11 +66,18 @@ def kinds_only(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with an `out` keyword."""
+    kinds = kinds_of(function)
+    if kinds is None:
+        return _storing(name, function)
+    return memo(_storing(name, kinds.function), kinds.depends, kinds)
+
+
+def _storing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     kind: Out = function.stores  # type: ignore[attr-defined]
     makes = kind in ("made", "line")
     parameters = list(inspect.signature(function).parameters)
     flag = parameters.index("inplace") if "inplace" in parameters else len(parameters)
-    if not hasattr(function, "op"):
+    if not hasattr(function, "op") and not hasattr(function, "takes_names"):
         function = tensors_only(name, function)
 
     @functools.wraps(function)

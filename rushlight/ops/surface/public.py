@@ -11,27 +11,41 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from rushlight.ops.arguments import checked
+from rushlight.ops.arguments import checked, without_out
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface.documentation import describe, described
-from rushlight.ops.surface.keywords import of_input
+from rushlight.ops.surface.keywords import of_input, with_second_names
 from rushlight.ops.surface.out import kinds_only, tensors_only, with_out
 
 PACKAGE = "rushlight"
+# Modules whose names users do not import.
+_INTERNAL = tuple(f"{PACKAGE}.{room}." for room in ("ops", "compat", "tape"))
 
 
 def located(where: str, name: str, function: Any) -> Any:
     """The function, with its public module and name, for pickling and printing."""
-    if isinstance(function, FunctionType) and name[0] != "_" and not _is_found(function):
-        function.__module__, function.__qualname__, function.__name__ = where, name, name
+    is_made = getattr(function, "__module__", "") == PACKAGE  # it is stored there after this
+    if name[0] != "_" and not is_made:
+        _locate(where, name, name, function)
     return function
 
 
+def method_located(kind: type, name: str, method: Any) -> Any:
+    """The same of a method; one that is a function of the package too keeps its name there."""
+    _locate(kind.__module__, f"{kind.__qualname__}.{name}", name, method)
+    return method
+
+
+def _locate(module: str, qualified: str, name: str, function: Any) -> None:
+    if isinstance(function, FunctionType) and not _is_found(function):
+        function.__module__, function.__qualname__, function.__name__ = module, qualified, name
+
+
 def _is_found(function: FunctionType) -> bool:
-    if function.__module__ == PACKAGE:  # whose functions are made on demand
-        return True
     module = sys.modules.get(function.__module__)
-    return module is not None and vars(module).get(function.__qualname__) is function
+    if module is None or function.__module__.startswith(_INTERNAL):
+        return False
+    return vars(module).get(function.__qualname__) is function
 
 
 def checked_kinds(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,14 +98,22 @@ def op_of_package(name: str) -> Any:
     return located(PACKAGE, name, described(function))
 
 
+def method_of_tensor(name: str) -> Any:
+    """`Tensor.<name>`, an op, without `out`."""
+    return described(with_second_names(without_out(REGISTRY[name].function)))
+
+
 def op_of_namespace(where: str, name: str, op: str) -> Any:
     """An op as a function of `where`, under its name there."""
     entry = REGISTRY[op]
     function = entry.function
-    takes_out = entry.out and (where != f"{PACKAGE}.nn.functional" or _is_of_functional(op))
+    functional = where == f"{PACKAGE}.nn.functional"
+    if entry.top and entry.out and entry.out_top and entry.pure:
+        return getattr(sys.modules[PACKAGE], op)
+    takes_out = entry.out and (not functional or _is_of_functional(op))
     if takes_out and not hasattr(function, "takes_out"):
         function = with_out(name, function)
-    elif where == f"{PACKAGE}.nn.functional" and not entry.top and not _checks_itself(function):
+    elif functional and not entry.top and not _checks_itself(function):
         function = tensors_only(name, function)
     elif entry.top and getattr(sys.modules[PACKAGE], op) is function:
         return function
@@ -104,4 +126,4 @@ def _is_of_functional(op: str) -> bool:
 
 
 def _checks_itself(function: Any) -> bool:
-    return hasattr(function, "op") or hasattr(function, "takes_out")
+    return any(hasattr(function, fact) for fact in ("op", "takes_names", "takes_out"))

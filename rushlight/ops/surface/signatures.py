@@ -12,7 +12,8 @@ from rushlight.ops.arguments import ArgumentKindError, described, may_be_operand
 from rushlight.ops.family.map import Elementwise
 from rushlight.tape.record.value import Value
 
-_INTERNAL = frozenset(["number", "older"])  # the second operand of internal calls; older orders
+# The second operand of internal calls, older orders, and arguments that no call may give.
+INTERNAL = frozenset(["number", "older", "rest"])
 _TAKEN = {"layout": None, "pin_memory": False}  # the keywords in `**named` of a new tensor
 
 
@@ -124,7 +125,7 @@ def operands_of(function: Callable[..., Any]) -> int | None:
 
 def _is_internal(parameter: inspect.Parameter) -> bool:
     hidden = parameter.name.startswith("_") and parameter.name != "_stacklevel"
-    return hidden or parameter.name in _INTERNAL
+    return hidden or parameter.name in INTERNAL
 
 
 def _keyword(name: str, default: Any) -> inspect.Parameter:

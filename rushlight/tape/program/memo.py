@@ -57,20 +57,32 @@ launch_one, make_node, part = call.launch_one, call.make_node, known.part
 
 
 def memo(
-    function: Callable[..., Any], depends: Callable[[], Any] | None = None
+    function: Callable[..., Any],
+    depends: Callable[[], Any] | None = None,
+    shared: Kinds | None = None,
 ) -> Callable[..., Any]:
     """The function, which runs the program of calls that are known. See Note [Memo].
 
-    `depends` returns further state that the result depends on.
+    `depends` returns further state that the result depends on. `shared` is of a memo whose programs
+    are this function's too.
     """
     _kinds = Kinds(function, depends)
+    if shared is not None:
+        _kinds.tables = shared.tables
 
     @functools.wraps(function)
     def called(*args: Any, **named: Any) -> Any:
         return _specialised(_kinds)(*args, **named)
 
     _kinds.public = called
+    called.kinds = _kinds  # type: ignore[attr-defined]
     return called
+
+
+def kinds_of(function: Callable[..., Any]) -> Kinds | None:
+    """The kinds of calls of a memo; None of another function."""
+    kinds: Kinds | None = getattr(function, "kinds", None)  # which `functools.wraps` copies too
+    return kinds if kinds is not None and kinds.public is function else None
 
 
 def _specialised(kinds: Kinds) -> Callable[..., Any]:

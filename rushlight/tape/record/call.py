@@ -422,35 +422,26 @@ def make_node(
     return node
 
 
-class Absent:
-    """The default of parameters that users do not see."""
-
-    __slots__ = ()
-
-
-ABSENT = Absent()
-
-
 def make_call(
-    op: Op, fallback: Callable[..., Any], arity: int, second: str = "other"
+    op: Op,
+    fallback: Callable[..., Any],
+    arity: int,
+    second: str = "other",
+    is_operator: bool = False,
 ) -> Callable[..., Any]:
     """The function of an elementwise op with so many operands. See Note [Call template]."""
     numbers = {}
     if arity == 2:
         bind = defined(template.calling_number(), "bind")
         numbers = {kind: bind(table, fallback, {}) for kind, table in op.number_plans.items()}
-    return defined(template.calling(arity, second), "bind")(op.plans, fallback, numbers)
+    code = template.calling(arity, second, is_operator)
+    return defined(code, "bind")(op.plans, fallback, numbers)
 
 
-def stored(
-    fallback: Callable[..., Any], operands: tuple[Any, ...], spare: tuple[Any, ...], out: Any
-) -> Any:
+def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], out: Any) -> Any:
     """A call with `out=`, or with an operand too many. See Note [Out arguments]."""
-    more = [a for a in (*spare, out) if a is not ABSENT]
-    if spare[0] is ABSENT and len(more) == 1:
-        result = fallback(*operands)
-        return result if out is None else needed.Needed.store_out(fallback.__name__, out, result)
-    return fallback(*operands, *more)  # which counts its operands
+    result = fallback(*operands)  # which counts its operands
+    return result if out is None else needed.Needed.store_out(fallback.__name__, out, result)
 
 
 class _NoPlan:

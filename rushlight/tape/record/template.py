@@ -10,9 +10,8 @@
    known plan) goes to `call.run` or to `fallback`, which finds the plan or raises.
 4. A function of two operands passes a number to a function of the first operand and the number, a
    launch parameter of the plan (`calling_number`).
-5. `out` is a keyword of users, but no keyword-only parameter, and there is no `*rest`: each costs
-   more than a bytecode. Parameters before `out` (`SPARE`) take what is given by place beyond the
-   operands. All have the default ABSENT, so one comparison finds such a call and one with `out`.
+5. The function takes `out`, and in `*rest` what is given by place beyond the operands: such a call
+   goes to `stored`. An operator takes its two operands alone, which is faster to call.
 6. The lines that make a storage (`take`) and a handle (`handle`) are written once: calls,
    `make_storage`, `launch_one` and derivatives (Note [Derivatives] 4) are generated from them.
 """
@@ -69,9 +68,6 @@ def launch_one(plan, ins, params, birth=0):
     return out
 """
 
-# Parameters for arguments that no call may give. See Note [Call template] 5.
-SPARE = ("_0", "_1", "_2", "_3")
-
 _CALL = """\
 def bind(plans, fallback, numbers):
     last = NO_PLAN
@@ -91,10 +87,14 @@ def bind(plans, fallback, numbers):
     return function
 """
 
+# A call with `out`, or with more than its operands. See Note [Call template] 5.
+_MORE = """\
+if rest or out is not None:
+    return stored(fallback, ({operands}, *rest), out)
+"""
+
 _FOUND_ONE = """\
 plan = last
-if _0 is not out:
-    return stored(fallback, ({x},), ({spare}), out)
 try:
     if plan.first is not {x}._spec:
         plan = last = plans[{x}._spec]
@@ -113,8 +113,6 @@ except (KeyError, AttributeError):
 
 _FOUND_TWO = """\
 plan = last
-if _0 is not out:
-    return stored(fallback, ({x}, {y}), ({spare}), out)
 kind = {y}.__class__
 if kind is float or kind is int:
     return numbers[kind]({x}, {y})
@@ -193,10 +191,10 @@ def launching() -> CodeType:
 
 
 @functools.cache
-def calling(arity: int, second: str = "other") -> CodeType:
+def calling(arity: int, second: str = "other", is_operator: bool = False) -> CodeType:
     """The code of `bind(plans, fallback, numbers)`, which returns the function.
 
-    `second` names the second operand.
+    `second` names the second operand. An operator takes operands alone.
     """
     names = ["input", second][:arity] + [f"x{i}" for i in range(2, arity)]
     operands = ", ".join(names)
@@ -204,10 +202,10 @@ def calling(arity: int, second: str = "other") -> CodeType:
         specs = ", ".join(f"{name}._spec" for name in names)
         found = _FOUND_MORE.format(operands=operands, specs=specs)
         return _call(names, "*operands", found)
-    hidden = ", ".join(f"{name}=ABSENT" for name in (*SPARE, "out"))
-    lookup = _FOUND_ONE if arity == 1 else _FOUND_TWO
-    found = lookup.format(x=names[0], y=names[-1], spare=", ".join(SPARE))
-    return _call(names, f"{operands}, {hidden}", found)
+    found = (_FOUND_ONE if arity == 1 else _FOUND_TWO).format(x=names[0], y=names[-1])
+    if is_operator:
+        return _call(names, operands, found)
+    return _call(names, f"{operands}, *rest, out=None", _MORE.format(operands=operands) + found)
 
 
 @functools.cache
