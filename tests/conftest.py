@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from rushlight.core.cache import forget
 from rushlight.core.config import required_devices
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import accelerators, kind_of, names, pool_of
@@ -89,6 +90,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 _FAULT_FILE = pytest.StashKey()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def empty_caches() -> Iterator[None]:
+    """Each file leaves its plans behind: with those of all files a worker grows to gigabytes."""
+    yield
+    forget()
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from rushlight.kernel.shapes import Kernel, Map
 from rushlight.scalar.ir import arg
 from tests.devices import webgpu_arrays
 from tests.devices.webgpu_arrays import Bench
+from tests.fuzz.programs import Interrupting
 
 bench = webgpu_arrays.bench  # a fixture is found by its name here
 
@@ -101,6 +102,27 @@ def test_long_chains_of_launches(bench: Bench) -> None:
 def test_a_block_beyond_the_binding_limit_is_out_of_memory(bench: Bench) -> None:
     with pytest.raises(OutOfMemoryError, match="at most"):
         bench.device.alloc(bench.device.limits.largest_block + 64)
+
+
+def test_ctrl_c_leaves_no_bind_group_of_a_freed_block(bench: Bench) -> None:
+    device = bench.device
+    built = launching.Built(device, ADD_ONE)
+    out = device.alloc(64)
+    for at in range(1, 300):
+        source = device.alloc(64)
+        key = (out >> 40, source >> 40)
+        try:
+            with Interrupting(at):
+                built.binding(key, "")
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            device.free(source, 64)
+            assert (key, "") not in built.bindings
+            assert all((built, (key, "")) not in users for users in device.users.values())
+    assert at > 20
+    built.forget((key, ""))  # it is gone: nothing happens
 
 
 def test_too_many_buffers_names_the_count(bench: Bench) -> None:

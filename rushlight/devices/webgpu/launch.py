@@ -75,16 +75,19 @@ class Built:
         found = pipeline, device.bind_group(group_layout, entries)
         if len(self.bindings) >= KEPT_GROUPS:
             self.forget(next(iter(self.bindings)))
-        self.bindings[buffers, form] = found
+        # Users first: after a Ctrl-C in between, no bind group outlives its buffers.
         for buffer in distinct:
             device.users.setdefault(buffer, set()).add((self, (buffers, form)))
+        self.bindings[buffers, form] = found
         return found
 
     def forget(self, key: Key) -> None:
         """Drop a bind group: the oldest, or one whose buffer is freed."""
-        del self.bindings[key]
+        self.bindings.pop(key, None)
         for buffer in set(key[0]):
-            self.device.users[buffer].discard((self, key))
+            users = self.device.users.get(buffer)  # None: the buffer is freed, or a Ctrl-C came
+            if users is not None:
+                users.discard((self, key))
 
     def forget_pipeline(self, aliases: Aliases, form: str) -> None:
         """Drop a pipeline and its bind groups; the next launch that needs it compiles it again."""
