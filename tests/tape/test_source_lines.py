@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import weakref
@@ -9,7 +10,7 @@ import weakref
 import pytest
 
 import rushlight as rl
-from rushlight import nn
+from rushlight import memory, nn
 from rushlight.core.errors import GraphFreedError, InplaceError
 from rushlight.nn import functional as F
 from rushlight.tape.record.source_line import here
@@ -159,13 +160,18 @@ def test_an_optimisers_step_is_named_as_the_write():
         loss.backward()
 
 
-def test_a_gradient_summed_meanwhile_is_named_as_such():
+@pytest.mark.parametrize("limited", [False, True])
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_gradient_summed_meanwhile_is_named_as_such(limited, hooked):
     x = rl.rand(3, requires_grad=True)
     x.sum().backward()
     made = (x.grad.requires_grad_() * x.grad).sum()
     with rl.no_grad():
         x.grad.add_(1)  # a line of the program
-    x.sum().backward()  # then a backward pass
+    if hooked:  # the sum is made at once, and not with all others at the end
+        x.register_post_accumulate_grad_hook(lambda _: None)
+    with memory.budget("1GiB") if limited else contextlib.nullcontext():
+        x.sum().backward()  # then a backward pass
     with pytest.raises(InplaceError, match="by a backward pass that added up gradients"):
         made.backward()
 

@@ -136,6 +136,7 @@ def add_all(
             moves.read.append(value)
         else:
             moves.writes.append(Write([target], plan, (target, value), ()))
+            moves.acts.append((setattr, storage, "written", None))  # no source line
     impure()
     moves.acts += then
     moves.make_at(None)  # no source line

@@ -602,6 +602,7 @@ def add_into(target: Value, value: Value) -> None:
         mark_summed(storage)
     else:
         write_into([target], plan, (target, value), ())
+        storage.written = None  # no source line, as in `mark_summed`
 
 
 def copy_into(target: Value, value: Value) -> None:
