@@ -45,7 +45,11 @@ def is_available() -> bool:
 
 
 def current_accelerator(check_available: bool = False) -> Any:
-    """The accelerator as a device; None where there is none."""
+    """The accelerator as a device; None where there is none.
+
+    Args:
+        check_available (bool): Has no effect: only a device that can be used is returned.
+    """
     name = _found()
     return None if name is None else Device(name)
 
@@ -61,7 +65,11 @@ def current_device_index() -> int:
 
 
 def set_device_index(device: Any) -> None:
-    """Accepts number 0, the only device; any other is refused."""
+    """Accepts number 0, the only device; any other is refused.
+
+    Args:
+        device (device or int): The device; only number 0 exists.
+    """
     number = device if isinstance(device, int) else getattr(device, "index", None)
     check_device(_found() or accelerators()[0], number or 0)
 
@@ -70,7 +78,11 @@ current_device_idx, set_device_idx = current_device_index, set_device_index  # t
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until the accelerator has finished all work."""
+    """Wait until the accelerator has finished all work.
+
+    Args:
+        device (device): A device, its name or number; None for the current one.
+    """
     name = _found()
     if name is not None:
         pool_of(name).device.synchronize()

@@ -37,7 +37,11 @@ class autocast(Changed):
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """Whether autocast works on a kind of device: True for all that compute."""
+    """Whether autocast works on a kind of device: True for all that compute.
+
+    Args:
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+    """
     kind = device_kind(device_type)
     return kind is not None and kind.computes
 
@@ -59,6 +63,11 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: DType | None =
     """Decorates the forward of a user's Function: its backward runs in the same autocast mode.
 
     With `cast_inputs`, tensors are cast and autocast is off inside.
+
+    Args:
+        fwd (function): The forward; None where the decorator is called with arguments.
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+        cast_inputs (dtype): The dtype of the floating-point inputs; None leaves them.
     """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
@@ -76,7 +85,12 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: DType | None =
 
 
 def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
-    """Decorates the backward of a user's Function: it runs in the autocast mode of its forward."""
+    """Decorates the backward of a user's Function: it runs in the autocast mode of its forward.
+
+    Args:
+        bwd (function): The backward; None where the decorator is called with arguments.
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+    """
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 

@@ -47,11 +47,19 @@ def current_device() -> str:
 
 
 def set_device(device: Any) -> None:
-    """Has no effect: there is one host."""
+    """Has no effect: there is one host.
+
+    Args:
+        device (device): Has no effect.
+    """
 
 
 def synchronize(device: Any = None) -> None:
-    """Raises for an index out of range that was not reported yet; nothing to wait for."""
+    """Raises for an index out of range that was not reported yet; nothing to wait for.
+
+    Args:
+        device (device): Has no effect.
+    """
     pool_of("cpu").device.synchronize()
 
 
@@ -68,7 +76,11 @@ def _check_thread_count(name: str, count: Any) -> int:
 
 
 def set_num_threads(num: int) -> None:
-    """Set how many threads a large kernel may use on the host. The bits do not depend on it."""
+    """Set how many threads a large kernel may use on the host. The bits do not depend on it.
+
+    Args:
+        num (int): The number of threads, at least 1.
+    """
     device: Any = pool_of("cpu").device
     device.set_num_threads(_check_thread_count("set_num_threads", num))
 
@@ -81,7 +93,11 @@ def get_num_threads() -> int:
 
 
 def set_num_interop_threads(num: int) -> None:
-    """Accepted; `backward(workers=)` runs independent branches of a backward pass in parallel."""
+    """Accepted; `backward(workers=)` runs independent branches of a backward pass in parallel.
+
+    Args:
+        num (int): Has no effect.
+    """
     _apart[0] = _check_thread_count("set_num_interop_threads", num)
 
 

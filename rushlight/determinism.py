@@ -9,7 +9,12 @@ _mode = 0  # of PyTorch's debug modes: off, warnings only, errors
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Store the switch; results are the same from run to run in any case."""
+    """Store the switch; results are the same from run to run in any case.
+
+    Args:
+        mode (bool): The switch.
+        warn_only (bool): Stored too.
+    """
     global _mode
     if not isinstance(mode, bool) or not isinstance(warn_only, bool):
         raise TypeError(
@@ -29,7 +34,11 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """The same by number or word: 0 "default", 1 "warn", 2 "error"."""
+    """The same by number or word: 0 "default", 1 "warn", 2 "error".
+
+    Args:
+        debug_mode (int or str): 0, 1, 2, or the word.
+    """
     global _mode
     known = _MODES if isinstance(debug_mode, str) else (0, 1, 2)
     if debug_mode not in known:

@@ -281,6 +281,11 @@ def take(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Va
     """A tensor over the memory of another library's array or of a DLPack capsule.
 
     It is copied where it cannot be shared.
+
+    Args:
+        ext_tensor: An object with `__dlpack__`, or a capsule.
+        device (device): The device of the tensor; None for that of the memory.
+        copy (bool): True copies always, False never; None where it must.
     """
     capsule = _ask(ext_tensor, device, copy) if hasattr(ext_tensor, "__dlpack__") else ext_tensor
     owner = _Owner(_open(capsule))

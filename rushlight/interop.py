@@ -303,6 +303,9 @@ def from_numpy(array: Any) -> Value:
 
     Memory that cannot be shared is copied: read-only or unaligned memory, reversed order, foreign
     byte order.
+
+    Args:
+        array (ndarray): An array of NumPy.
     """
     import numpy as np
 

@@ -70,7 +70,11 @@ def get_rng_state_all() -> dict[str, Any]:
 
 
 def set_rng_state_all(states: Mapping[str, Any]) -> None:
-    """Restore the states of `get_rng_state_all`; a stream without one stays."""
+    """Restore the states of `get_rng_state_all`; a stream without one stays.
+
+    Args:
+        states (mapping): States by stream, as `get_rng_state_all` returns them.
+    """
     seed, position = (int(word) for word in states["rushlight"])
     if states.get("python") is not None:
         version, words, normal = states["python"]

@@ -106,12 +106,20 @@ def get_device(input: Tensor) -> int:
 
 
 def is_storage(obj: Any) -> bool:
-    """Whether an object is a storage."""
+    """Whether an object is a storage.
+
+    Args:
+        obj: Any object.
+    """
     return isinstance(obj, (UntypedStorage, TypedStorage))
 
 
 def typename(obj: Any) -> str:
-    """The type of an object as text; of a tensor with its dtype."""
+    """The type of an object as text; of a tensor with its dtype.
+
+    Args:
+        obj: Any object.
+    """
     if isinstance(obj, Tensor):
         return str(obj.type())
     kind = obj if isinstance(obj, type) else type(obj)
@@ -234,7 +242,11 @@ def foreach_copy_(
 
 
 def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether contractions are computed in a lower dtype here."""
+    """Whether contractions are computed in a lower dtype here.
+
+    Args:
+        device_type (str): Has no effect: autocast is one for all devices.
+    """
     return STATE.get().autocast is not None
 
 
@@ -244,7 +256,11 @@ def is_autocast_cpu_enabled() -> bool:
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """The dtype of contractions under autocast."""
+    """The dtype of contractions under autocast.
+
+    Args:
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+    """
     kind = creation.device_kind(device_type)
     return STATE.get().autocast or (bfloat16 if kind is None else kind.autocast)
 
@@ -265,7 +281,11 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Accepted; products of float32 are computed in float32, which is within every precision."""
+    """Accepted; products of float32 are computed in float32, which is within every precision.
+
+    Args:
+        precision (str): 'highest', 'high' or 'medium'.
+    """
     if precision not in ("highest", "high", "medium"):
         raise DTypeError(
             f"set_float32_matmul_precision: 'highest', 'high' or 'medium', got {precision!r}"

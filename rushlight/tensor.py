@@ -567,13 +567,27 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A new tensor with a copy of `data`: numbers, nested lists, arrays, tensors."""
+    """A new tensor with a copy of `data`: numbers, nested lists, arrays, tensors.
+
+    Args:
+        data: Numbers, nested lists, an array or a tensor.
+        dtype (dtype): The dtype; None for that of `data`.
+        device (device): The device; None for that of `data`, or the default.
+        requires_grad (bool): Whether gradients of the tensor are wanted.
+        pin_memory (bool): Has no effect.
+    """
     made = interop.from_data(data, dtypes.PYTHON.get(dtype, dtype), creation.resolve_pool(device))
     return creation.requiring(made, requires_grad)  # type: ignore[return-value]
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
-    """`data` as a tensor: itself or the same memory where dtype and device allow, else a copy."""
+    """`data` as a tensor: itself or the same memory where dtype and device allow, else a copy.
+
+    Args:
+        data: Numbers, nested lists, an array or a tensor.
+        dtype (dtype): The dtype; None for that of `data`.
+        device (device): The device; None for that of `data`, or the default.
+    """
     if isinstance(data, Tensor):
         return data.to(device, dtype)
     is_array = hasattr(data, "__array_interface__") and data.ndim > 0

@@ -12,6 +12,7 @@ import sys as _sys
 
 from rushlight.array_api import (
     array as _array,
+    documentation as _documentation,
     elementwise as _elementwise,
     fft as fft,
     linalg as linalg,
@@ -101,7 +102,7 @@ from rushlight.core.dtypes import (
     uint32,
     uint64,
 )
-from rushlight.lazy import shown
+from rushlight.lazy import shown as _shown
 
 __array_api_version__ = "2024.12"
 
@@ -121,7 +122,8 @@ __all__ += [  # all but the modules and names from imports
     for name, member in globals().items()
     if not name.startswith("_") and name != "annotations" and type(member) is not type(_sys)
 ]
+_documentation.describe_all({name: globals()[name] for name in __all__}, _elementwise.KINDS)
 
 
 def __dir__() -> list[str]:
-    return shown(__name__)
+    return _shown(__name__)

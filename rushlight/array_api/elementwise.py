@@ -77,6 +77,7 @@ BINARY = {
     "remainder": ("remainder", "real numeric"),
     "subtract": ("sub", "numeric"),
 }
+KINDS = {name: kinds for name, (_, kinds) in {**UNARY, **BINARY}.items()}
 # Operators: the function of two arrays, whether it is reflected and has an in-place form.
 OPERATORS = {
     "add": "add",
@@ -137,7 +138,9 @@ def _binary(name: str, inner: str, kinds: str) -> Callable[[Any, Any], Array]:
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "rushlight.array_api"
-    function.__doc__ = f"The standard's {name} of two arrays that broadcast."
+    function.__doc__ = (
+        f"The standard's {name} of two arrays that broadcast; one may be a Python number."
+    )
     return function
 
 

@@ -53,7 +53,11 @@ DoubleTensor = _kind(dtypes.float64)
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Set the dtype of new float tensors by a class above, or its name ("torch.DoubleTensor")."""
+    """Set the dtype of new float tensors by a class above, or its name ("torch.DoubleTensor").
+
+    Args:
+        t (class or str): The class, or its name.
+    """
     dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)
 
 
@@ -88,7 +92,12 @@ def _gone(name: str, instead: str) -> Any:
         raise RushlightError(f"{name}: PyTorch removed this function in 1.13; use {instead}")
 
     function.__name__ = name
-    function.__doc__ = f"Removed, also from PyTorch: use {instead}."
+    function.__doc__ = f"""Removed, also from PyTorch: use {instead}.
+
+Args:
+    args: Any; the call raises.
+    named: Any; the call raises.
+"""
     return function
 
 

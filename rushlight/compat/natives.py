@@ -6,7 +6,7 @@ Each computes what `nn.functional` does, with PyTorch's arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.func.modules import functional_call
@@ -20,6 +20,7 @@ from rushlight.tensor import Tensor
 _REDUCTIONS = ("none", "mean", "sum")
 _SAMPLED = ("bilinear", "nearest", "bicubic")
 _BORDERS = ("zeros", "border", "reflection")
+Loss = TypeVar("Loss", bound=Callable[..., Tensor])
 
 
 def _mode_name(op: str, names: Sequence[str], number: int) -> str:
@@ -46,19 +47,27 @@ def _reduction(op: str, number: int) -> str:
     return _mode_name(op, _REDUCTIONS, number)
 
 
+def _numbered(loss: Loss) -> Loss:
+    """The loss, whose docstring says what the number of a reduction means."""
+    loss.__doc__ = f"""{loss.__doc__}
+
+Args:
+    reduction: 0 none, 1 mean, 2 sum.
+Returns:
+    A tensor with one element; with `reduction=0` the loss of each element or sample.
+"""
+    return loss
+
+
+@_numbered
 def kl_div(
     input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False
 ) -> Tensor:
-    """nn.functional.kl_div, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """The Kullback-Leibler divergence of `target` from exp(input)."""
     return F.kl_div(input, target, reduction=_reduction("kl_div", reduction), log_target=log_target)
 
 
+@_numbered
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -66,75 +75,50 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: int = 0,
 ) -> Tensor:
-    """nn.functional.binary_cross_entropy_with_logits, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """The binary cross-entropy of logits."""
     name = _reduction("binary_cross_entropy_with_logits", reduction)
     return F.binary_cross_entropy_with_logits(
         input, target, weight, reduction=name, pos_weight=pos_weight
     )
 
 
+@_numbered
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Tensor:
-    """nn.functional.poisson_nll_loss, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """The negative log-likelihood of counts with Poisson distributions."""
     name = _reduction("poisson_nll_loss", reduction)
     return F.poisson_nll_loss(input, target, log_input, full, eps=eps, reduction=name)
 
 
+@_numbered
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
-    """nn.functional.cosine_embedding_loss, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """1 - cosine of pairs with target 1, max(0, cosine - margin) of pairs with target -1."""
     name = _reduction("cosine_embedding_loss", reduction)
     return F.cosine_embedding_loss(input1, input2, target, margin, reduction=name)
 
 
+@_numbered
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0
 ) -> Tensor:
-    """nn.functional.hinge_embedding_loss, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """input where the target is 1, max(0, margin - input) where it is -1."""
     name = _reduction("hinge_embedding_loss", reduction)
     return F.hinge_embedding_loss(input, target, margin, reduction=name)
 
 
+@_numbered
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 0
 ) -> Tensor:
-    """nn.functional.margin_ranking_loss, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """max(0, -target * (input1 - input2) + margin)."""
     name = _reduction("margin_ranking_loss", reduction)
     return F.margin_ranking_loss(input1, input2, target, margin, reduction=name)
 
 
+@_numbered
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -145,13 +129,7 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: int = 0,
 ) -> Tensor:
-    """nn.functional.triplet_margin_loss, with a number for the reduction.
-
-    Args:
-        reduction: 0 none, 1 mean, 2 sum.
-    Returns:
-        A tensor with one element; with `reduction=0` the loss of each element or sample.
-    """
+    """max(0, |anchor - positive| - |anchor - negative| + margin), in the norm of order p."""
     name = _reduction("triplet_margin_loss", reduction)
     return F.triplet_margin_loss(
         anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap, reduction=name

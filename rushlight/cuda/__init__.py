@@ -87,7 +87,11 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Accepts number 0."""
+    """Accepts number 0.
+
+    Args:
+        device (device or int): The card; only number 0 exists.
+    """
     _check_card(device)
 
 
@@ -109,19 +113,31 @@ class device:
 
 
 def synchronize(device: Any = None) -> None:
-    """Wait until all work given to the card is done."""
+    """Wait until all work given to the card is done.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
     _check_card(device)
     pool_of("cuda").device.synchronize()
 
 
 def get_device_name(device: Any = None) -> str:
-    """The card's name."""
+    """The card's name.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
     _check_card(device)
     return pool_of("cuda").device.limits.description.split(",")[0]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """True: every device has bfloat16."""
+    """True: every device has bfloat16.
+
+    Args:
+        including_emulation (bool): Has no effect.
+    """
     return is_available()
 
 
@@ -129,19 +145,31 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Bytes that tensors own."""
+    """Bytes that tensors own.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
     _check_card(device)
     return memory.allocated("cuda") if is_initialized() else 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes that tensors owned since the start or `reset_peak_memory_stats`."""
+    """The most bytes that tensors owned since the start or `reset_peak_memory_stats`.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
     _check_card(device)
     return memory.peak("cuda") if is_initialized() else 0
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes allocated on the card: owned by tensors, and cached."""
+    """Bytes allocated on the card: owned by tensors, and cached.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
     _check_card(device)
     return memory.reserved("cuda") if is_initialized() else 0
 
@@ -150,13 +178,22 @@ max_memory_reserved = memory_reserved
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """The bytes in use and, where they were recorded, their owners: see `memory.summary`."""
+    """The bytes in use and, where they were recorded, their owners: see `memory.summary`.
+
+    Args:
+        device (device): The card; None for the current one.
+        abbreviated (bool): Has no effect.
+    """
     _check_card(device)
     return memory.summary("cuda") if is_initialized() else "Memory on cuda: the card is not in use"
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Reset the peak."""
+    """Reset the peak.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
     _check_card(device)
     if is_initialized():
         memory.reset_peak("cuda")
@@ -172,7 +209,11 @@ def empty_cache() -> None:
 
 
 def manual_seed(seed: int) -> None:
-    """Start the stream, which all devices share, at the beginning of `seed`."""
+    """Start the stream, which all devices share, at the beginning of `seed`.
+
+    Args:
+        seed (int): The seed.
+    """
     random.manual_seed(seed)
 
 
@@ -193,12 +234,21 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Any = "cuda") -> Any:
-    """The state of the stream."""
+    """The state of the stream.
+
+    Args:
+        device (device): Has no effect: all devices share one stream.
+    """
     return random.get_rng_state()
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
-    """Restore a state of `get_rng_state`."""
+    """Restore a state of `get_rng_state`.
+
+    Args:
+        new_state (Tensor): A state.
+        device (device): Has no effect: all devices share one stream.
+    """
     random.set_rng_state(new_state)
 
 
@@ -208,6 +258,10 @@ def get_rng_state_all() -> list[Any]:
 
 
 def set_rng_state_all(new_states: Any) -> None:
-    """Restore the states of `get_rng_state_all`."""
+    """Restore the states of `get_rng_state_all`.
+
+    Args:
+        new_states: The states, as `get_rng_state_all` returns them.
+    """
     for state in new_states:
         set_rng_state(state)

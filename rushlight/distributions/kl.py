@@ -27,7 +27,12 @@ _RULES: dict[tuple[type, type], Rule] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
-    """Decorator: register a function for KL(p || q) of these types and their subclasses."""
+    """Decorator: register a function for KL(p || q) of these types and their subclasses.
+
+    Args:
+        type_p (class): The class of p.
+        type_q (class): The class of q.
+    """
     for given in (type_p, type_q):
         if not (isinstance(given, type) and issubclass(given, Distribution)):
             raise TypeError(f"register_kl: types of distributions are needed, got {given!r}")
@@ -49,7 +54,12 @@ def _rule(type_p: type, type_q: type) -> Rule | None:
 
 
 def kl_divergence(p: Any, q: Any) -> Any:
-    """The mean under p of log p(x) - log q(x)."""
+    """The mean under p of log p(x) - log q(x).
+
+    Args:
+        p (Distribution): The distribution of the mean.
+        q (Distribution): The other.
+    """
     rule = _rule(type(p), type(q))
     if rule is None:
         raise NotImplementedError(

@@ -22,6 +22,12 @@ def jacrev(
 
     The output's nesting, with every tensor replaced by the argument's nesting of blocks out.shape +
     in.shape. `chunk_size` rows are computed together; None means all of them.
+
+    Args:
+        func (function): A function of tensors.
+        argnums (int or ints): The arguments that are differentiated, by position.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
+        chunk_size (int): How many rows are computed together; None for all.
     """
     _check_chunk("jacrev", chunk_size)
 
@@ -50,6 +56,13 @@ def jacfwd(
 
     Its result is that of `jacrev`. The function runs once, so `randomness` (PyTorch's argument) has
     no effect.
+
+    Args:
+        func (function): A function of tensors.
+        argnums (int or ints): The arguments that are differentiated, by position.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
+        randomness (str): What random ops draw; see `vmap`.
+        chunk_size (int): How many columns are computed together; None for all.
     """
     _check_chunk("jacfwd", chunk_size)
     if randomness not in ("error", "different", "same"):
@@ -71,7 +84,12 @@ def jacfwd(
 
 
 def hessian(func: Function, argnums: Argnums = 0) -> Function:
-    """The function that computes the matrix of second derivatives: `jacfwd` of `jacrev`."""
+    """The function that computes the matrix of second derivatives: `jacfwd` of `jacrev`.
+
+    Args:
+        func (function): A function of tensors.
+        argnums (int or ints): The arguments that are differentiated, by position.
+    """
     return jacfwd(jacrev(func, argnums), argnums)
 
 

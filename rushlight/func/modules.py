@@ -29,6 +29,14 @@ def functional_call(
     Tensors are given as a dict or several. Members that are not given stay the module's own.
     Members that are one tensor are replaced together unless `tie_weights` is False; with `strict`,
     every member must be given, and nothing else. See Note [Stateless calls].
+
+    Args:
+        module (Module): The module.
+        parameter_and_buffer_dicts (dict or dicts): Tensors by name.
+        args: The positional arguments: a tuple, or one value.
+        kwargs (mapping): The keyword arguments.
+        tie_weights (bool): A tensor given for one name of a shared parameter is used for all.
+        strict (bool): Raise for missing and unknown names.
     """
     given = parameter_and_buffer_dicts
     return stateless.functional_call(
@@ -40,6 +48,9 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[s
     """(parameters, buffers) of models of one class, each stacked: an ensemble for `vmap`.
 
     Call it with `functional_call`.
+
+    Args:
+        models (sequence): Modules of one class.
     """
     if not models:
         raise RushlightError("stack_module_state: at least one model is needed, got none")
@@ -78,6 +89,9 @@ def replace_all_batch_norm_modules_(root: Module) -> Module:
     """Make every batch norm in `root` use its batch's statistics, and keep none; in place.
 
     Returns `root`.
+
+    Args:
+        root (Module): The module.
     """
     for part in root.modules():
         if isinstance(part, (BatchNorm1d, BatchNorm2d, BatchNorm3d)):

@@ -23,6 +23,11 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Any:
     Parentheses join names to one dimension, `1` or `()` is a dimension of size 1, `...` all that
     are not named. Sizes that cannot be inferred are given by name. Tensors in a list or tuple are
     stacked first.
+
+    Args:
+        tensor (Tensor): The tensor.
+        pattern (str): The names before and after, as 'b c h w -> b (h w) c'.
+        axes_lengths (int): Sizes of names that the shape does not determine.
     """
     if isinstance(tensor, (list, tuple)):
         tensor = views.stack(tensor)

@@ -33,6 +33,11 @@ def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functio
     """The function that computes the gradient of `func`, which returns one number.
 
     With `has_aux`, it returns (gradient, aux).
+
+    Args:
+        func (function): A function of tensors.
+        argnums (int or ints): The arguments that are differentiated, by position.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
     """
 
     @functools.wraps(func)
@@ -44,7 +49,13 @@ def grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Functio
 
 
 def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """As `grad`, giving (gradient, value); with `has_aux`, (gradient, (value, aux))."""
+    """As `grad`, giving (gradient, value); with `has_aux`, (gradient, (value, aux)).
+
+    Args:
+        func (function): A function of tensors.
+        argnums (int or ints): The arguments that are differentiated, by position.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
+    """
 
     @functools.wraps(func)
     def both(*args: Any, **named: Any) -> Any:
@@ -55,7 +66,13 @@ def grad_and_value(func: Function, argnums: Argnums = 0, has_aux: bool = False) 
 
 
 def value_and_grad(func: Function, argnums: Argnums = 0, has_aux: bool = False) -> Function:
-    """As `grad`, giving (value, gradient); with `has_aux`, ((value, aux), gradient)."""
+    """As `grad`, giving (value, gradient); with `has_aux`, ((value, aux), gradient).
+
+    Args:
+        func (function): A function of tensors.
+        argnums (int or ints): The arguments that are differentiated, by position.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
+    """
 
     @functools.wraps(func)
     def both(*args: Any, **named: Any) -> Any:
@@ -117,6 +134,11 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
     """(output, vjp_fn) or, with `has_aux`, (output, vjp_fn, aux).
 
     `vjp_fn(cotangents)` returns a tuple, a gradient per primal.
+
+    Args:
+        func (function): A function of tensors.
+        primals: The arguments of `func`.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
     """
     pulled = Pulled("vjp", func, primals, has_aux)
     output = _outside(pulled.level, pulled.output)
@@ -197,6 +219,13 @@ def jvp(
 
     With `strict`, an output that does not depend on the primals is an error; otherwise its
     derivative is zero.
+
+    Args:
+        func (function): A function of tensors.
+        primals (tuple): The arguments of `func`.
+        tangents (tuple): A direction per argument, of its structure and shapes.
+        strict (bool): Raise for an output that does not depend on the arguments.
+        has_aux (bool): Whether `func` returns (output, aux); aux is passed on.
     """
     if not isinstance(primals, tuple):
         raise RushlightError(
@@ -218,7 +247,12 @@ def jvp(
 
 
 def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
-    """(output, jvp_fn): `jvp_fn(*tangents)` is the derivative there; `func` runs once."""
+    """(output, jvp_fn): `jvp_fn(*tangents)` is the derivative there; `func` runs once.
+
+    Args:
+        func (function): A function of tensors.
+        primals: The arguments of `func`.
+    """
     pushed = Pushed("linearize", func, primals)
 
     def jvp_fn(*tangents: Any) -> Any:
@@ -288,7 +322,12 @@ class Pushed:
 
 
 def functionalize(func: Function, *, remove: str = "mutations") -> Function:
-    """The function itself: the tape records in-place writes, so there is nothing to remove."""
+    """The function itself: the tape records in-place writes, so there is nothing to remove.
+
+    Args:
+        func (function): A function of tensors.
+        remove (str): 'mutations' or 'mutations_and_views'.
+    """
     if remove not in ("mutations", "mutations_and_views"):
         raise ValueError(
             f"functionalize: remove is 'mutations' or 'mutations_and_views', got {remove!r}"
@@ -297,5 +336,10 @@ def functionalize(func: Function, *, remove: str = "mutations") -> Function:
 
 
 def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
-    """The tensor behind a transform's handle, for debugging; under vmap the whole batch."""
+    """The tensor behind a transform's handle, for debugging; under vmap the whole batch.
+
+    Args:
+        tensor (Tensor): A tensor inside a transform.
+        recurse (bool): Has no effect: all levels are unwrapped.
+    """
     return _plain(physical_of(tensor))

@@ -37,6 +37,14 @@ def vmap(
     dimension, as one number, None (not mapped) or a nesting like the arguments'. `randomness`:
     random ops are an "error", or draw "different" or the "same" numbers for all examples. With
     `chunk_size`, so many examples run at a time. Keyword arguments are not mapped.
+
+    Args:
+        func (function): A function of single examples.
+        in_dims (int or nested): The dimension of each argument's batch; None for an argument
+            without one.
+        out_dims (int or nested): The dimension of each result's batch.
+        randomness (str): 'error', or whether examples draw 'same' or 'different' numbers.
+        chunk_size (int): How many examples are computed together; None for all.
     """
     if randomness not in ("error", "different", "same"):
         raise RushlightError(

@@ -50,7 +50,13 @@ def save_file(
     filename: str | os.PathLike[str],
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """Write named tensors; of a view, its own elements are written."""
+    """Write named tensors; of a view, its own elements are written.
+
+    Args:
+        tensors (mapping): Tensors by name.
+        filename (path): The file.
+        metadata (dict): Text by name, stored beside the tensors.
+    """
     _check_names(tensors, metadata)
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     # Wide dtypes first, so that each begins at a multiple of its width.
@@ -102,7 +108,12 @@ def _check_names(tensors: Any, metadata: Any) -> None:
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = None) -> dict[str, Any]:
-    """Read named tensors to a device."""
+    """Read named tensors to a device.
+
+    Args:
+        filename (path): The file.
+        device (device): The device of the tensors; None for the default.
+    """
     where = resolve_pool(device).device.name
     with open(filename, "rb") as file:
         return _read_tensors(file, os.fstat(file.fileno()).st_size, where)

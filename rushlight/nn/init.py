@@ -5,6 +5,7 @@ Nothing is recorded.
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -282,7 +283,7 @@ def _older(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **named)
 
     called.__name__ = called.__qualname__ = name
-    called.__doc__ = f"{name}_, by its older name."
+    called.__doc__ = f"{name}_, by its older name.\n\n{inspect.getdoc(function)}"
     return called
 
 

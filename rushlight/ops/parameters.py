@@ -343,6 +343,7 @@ MEANINGS = {
     "use_separate_proj_weight": "Query, key and value have weights of their own.",
     "v": "The tensor.",
     "v_proj_weight": "The weight of the projection of `value`.",
+    "val": "The value.",
     "value": "A number, or a tensor of one element.",
     "values": "The values that are written.",
     "var": "The variance, a number or a tensor.",

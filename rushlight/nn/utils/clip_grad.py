@@ -42,7 +42,14 @@ def get_total_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:
-    """The norm of all elements of all tensors."""
+    """The norm of all elements of all tensors.
+
+    Args:
+        tensors (tensors): Tensors, or one.
+        norm_type (number): The exponent of the norm, or inf.
+        error_if_nonfinite (bool): Raise where the norm is NaN or infinite.
+        foreach (bool): Has no effect.
+    """
     listed = _listed(tensors)
     if not listed:
         return creation.zeros(())
@@ -64,7 +71,14 @@ def clip_grads_with_norm_(
     total_norm: Tensor,
     foreach: bool | None = None,
 ) -> None:
-    """Scale the gradients by max_norm / total_norm where that is below 1."""
+    """Scale the gradients by max_norm / total_norm where that is below 1.
+
+    Args:
+        parameters (tensors): Parameters, or one; those without a gradient are left out.
+        max_norm (number): The largest total norm.
+        total_norm (Tensor): The norm, as `get_total_norm` returns it.
+        foreach (bool): Has no effect.
+    """
     share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
     for g in _grads(parameters):
         g.mul_(share.to(g.device, g.dtype))
@@ -80,6 +94,13 @@ def clip_grad_norm_(
     """Scale the gradients so that their total norm is at most `max_norm`; returns the norm before.
 
     Nothing is read back to the host, except with `error_if_nonfinite`.
+
+    Args:
+        parameters (tensors): Parameters, or one; those without a gradient are left out.
+        max_norm (number): The largest total norm.
+        norm_type (number): The exponent of the norm, or inf.
+        error_if_nonfinite (bool): Raise where the norm is NaN or infinite.
+        foreach (bool): Has no effect.
     """
     listed = _listed(parameters)
     total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite)
@@ -91,7 +112,13 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Clamp every element of the gradients to [-clip_value, clip_value]."""
+    """Clamp every element of the gradients to [-clip_value, clip_value].
+
+    Args:
+        parameters (tensors): Parameters, or one; those without a gradient are left out.
+        clip_value (number): The largest absolute value.
+        foreach (bool): Has no effect.
+    """
     bound = float(clip_value)
     for g in _grads(parameters):
         g.copy_(clamp(g, -bound, bound))

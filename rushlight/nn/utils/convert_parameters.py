@@ -12,12 +12,21 @@ from rushlight.tensor import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of all parameters as one vector."""
+    """The elements of all parameters as one vector.
+
+    Args:
+        parameters (tensors): The parameters.
+    """
     return views.cat([views.reshape(p, (-1,)) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Write the elements of a vector into the parameters, in order."""
+    """Write the elements of a vector into the parameters, in order.
+
+    Args:
+        vec (Tensor): A vector with as many elements as all parameters.
+        parameters (tensors): The parameters.
+    """
     listed = list(parameters)
     wanted = sum(p.numel() for p in listed)
     if vec.shape != (wanted,):

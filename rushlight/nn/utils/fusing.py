@@ -27,7 +27,18 @@ def fuse_conv_bn_weights(
     bn_b: Any,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
-    """A convolution's weight and bias with a batch norm folded in."""
+    """A convolution's weight and bias with a batch norm folded in.
+
+    Args:
+        conv_w (Tensor): The weight.
+        conv_b (Tensor): The bias; None for zeros.
+        bn_rm (Tensor): The running mean.
+        bn_rv (Tensor): The running variance.
+        bn_eps (number): Added to the variance.
+        bn_w (Tensor): The factor of each channel; None for ones.
+        bn_b (Tensor): Added to each channel; None for zeros.
+        transpose (bool): Whether the convolution is a transposed one.
+    """
     bias, scale, shift = _or(conv_b, bn_rm, 0.0), _or(bn_w, bn_rm, 1.0), _or(bn_b, bn_rm, 0.0)
     factor = scale * (bn_rv + bn_eps).rsqrt()
     shape = [1] * conv_w.ndim
@@ -47,7 +58,13 @@ def _check_evaluating(name: str, *modules: Any) -> None:
 
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
-    """A convolution that equals `conv` followed by `bn` in evaluation."""
+    """A convolution that equals `conv` followed by `bn` in evaluation.
+
+    Args:
+        conv (Module): The convolution, in evaluation.
+        bn (Module): The batch norm, in evaluation.
+        transpose (bool): Whether the convolution is a transposed one.
+    """
     _check_evaluating("fuse_conv_bn_eval", conv, bn)
     if bn.running_mean is None or bn.running_var is None:
         raise AssertionError("fuse_conv_bn_eval: the batch norm has no running statistics")
@@ -68,12 +85,27 @@ def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
 def fuse_linear_bn_weights(
     linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any
 ) -> tuple[Parameter, Parameter]:
-    """A linear layer's weight and bias with a batch norm folded in."""
+    """A linear layer's weight and bias with a batch norm folded in.
+
+    Args:
+        linear_w (Tensor): The weight.
+        linear_b (Tensor): The bias; None for zeros.
+        bn_rm (Tensor): The running mean.
+        bn_rv (Tensor): The running variance.
+        bn_eps (number): Added to the variance.
+        bn_w (Tensor): The factor of each channel; None for ones.
+        bn_b (Tensor): Added to each channel; None for zeros.
+    """
     return fuse_conv_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
-    """A linear layer that equals `linear` followed by `bn` in evaluation."""
+    """A linear layer that equals `linear` followed by `bn` in evaluation.
+
+    Args:
+        linear (Module): The linear layer, in evaluation.
+        bn (Module): The batch norm, in evaluation.
+    """
     _check_evaluating("fuse_linear_bn_eval", linear, bn)
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise AssertionError(
@@ -88,7 +120,13 @@ def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
 
 
 def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Any:
-    """A module whose parameters have uninitialised memory, for a state that is loaded next."""
+    """A module whose parameters have uninitialised memory, for a state that is loaded next.
+
+    Args:
+        module_cls (class): The class of the module.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+    """
     if not issubclass(module_cls, Module):
         raise RuntimeError(f"Expected a Module; got {module_cls}")
     if "device" not in inspect.signature(module_cls).parameters:
@@ -110,6 +148,10 @@ def convert_conv2d_weight_memory_format(module: Any, memory_format: Any) -> Any:
     """Convert the weights of two-dimensional convolutions to another memory layout.
 
     Results stay equal.
+
+    Args:
+        module (Module): The module.
+        memory_format (memory_format): The layout.
     """
     return _convert(module, memory_format, (Conv2d, ConvTranspose2d))
 
@@ -118,5 +160,9 @@ def convert_conv3d_weight_memory_format(module: Any, memory_format: Any) -> Any:
     """Convert the weights of three-dimensional convolutions to another memory layout.
 
     Results stay equal.
+
+    Args:
+        module (Module): The module.
+        memory_format (memory_format): The layout.
     """
     return _convert(module, memory_format, (Conv3d, ConvTranspose3d))

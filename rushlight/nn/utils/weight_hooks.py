@@ -71,7 +71,13 @@ def _detach(module: Module, kind: str, name: str) -> Module:
 
 
 def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Module:
-    """A weight learned as norm `<name>_g` and direction `<name>_v`."""
+    """A weight learned as norm `<name>_g` and direction `<name>_v`.
+
+    Args:
+        module (Module): The module.
+        name (str): The name of the weight.
+        dim (int): The dimension whose slices have norms of their own; None for one norm.
+    """
     rule = _WeightNorm(dim)
     with no_grad():
         g, v = rule.right_inverse(getattr(module, name))
@@ -81,7 +87,12 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
 
 
 def remove_weight_norm(module: Module, name: str = "weight") -> Module:
-    """Make the weight one parameter again."""
+    """Make the weight one parameter again.
+
+    Args:
+        module (Module): The module.
+        name (str): The name of the weight.
+    """
     return _detach(module, "weight_norm", name)
 
 
@@ -92,7 +103,15 @@ def spectral_norm(
     eps: float = 1e-12,
     dim: int | None = None,
 ) -> Module:
-    """A weight divided by its largest singular value: `<name>_orig` is learned."""
+    """A weight divided by its largest singular value: `<name>_orig` is learned.
+
+    Args:
+        module (Module): The module.
+        name (str): The name of the weight.
+        n_power_iterations (int): Steps of the power iteration per call.
+        eps (number): The least norm that is divided by.
+        dim (int): The dimension of the outputs; None for that of the module's class.
+    """
     if dim is None:
         dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
     weight = getattr(module, name)
@@ -106,7 +125,12 @@ def spectral_norm(
 
 
 def remove_spectral_norm(module: Module, name: str = "weight") -> Module:
-    """Make the divided weight one parameter again."""
+    """Make the divided weight one parameter again.
+
+    Args:
+        module (Module): The module.
+        name (str): The name of the weight.
+    """
     _detach(module, "spectral_norm", name)
     for side in ("u", "v"):
         delattr(module, f"{name}_{side}")

@@ -56,7 +56,11 @@ def default_pool() -> Pool:
 
 
 def set_default_device(device: Any) -> None:
-    """Set the device of new tensors; None: that of RUSHLIGHT_DEVICE."""
+    """Set the device of new tensors; None: that of RUSHLIGHT_DEVICE.
+
+    Args:
+        device (device): A device or its name; None for that of RUSHLIGHT_DEVICE.
+    """
     around = [name for name in chosen_device if name == STAND_IN]
     chosen_device[:] = around if device is None else [*around, device_name(device)]
 

@@ -218,7 +218,11 @@ default_generator.seed()
 
 
 def manual_seed(seed: int) -> Generator:
-    """Start the default stream at the beginning of `seed`."""
+    """Start the default stream at the beginning of `seed`.
+
+    Args:
+        seed (int): The seed.
+    """
     return default_generator.manual_seed(seed)
 
 
@@ -228,7 +232,11 @@ def get_rng_state() -> Value:
 
 
 def set_rng_state(new_state: Value) -> None:
-    """Restore a state of `get_rng_state` in the default stream."""
+    """Restore a state of `get_rng_state` in the default stream.
+
+    Args:
+        new_state (Tensor): A state.
+    """
     default_generator.set_state(new_state)
 
 

@@ -11,7 +11,11 @@ from rushlight.tape.record.value import Value
 
 
 def is_tensor(obj: Any) -> bool:
-    """Whether an object is a tensor."""
+    """Whether an object is a tensor.
+
+    Args:
+        obj: Any object.
+    """
     return isinstance(obj, Value)
 
 

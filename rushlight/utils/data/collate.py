@@ -32,7 +32,11 @@ def _listed_like(sample: Any, parts: list[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """NumPy arrays as tensors, inside containers too; anything else unchanged."""
+    """NumPy arrays as tensors, inside containers too; anything else unchanged.
+
+    Args:
+        data: A sample.
+    """
     if isinstance(data, (Tensor, str, bytes)):
         return data
     if _is_array(data):
@@ -88,5 +92,9 @@ def collate(
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """The default collate function of loaders."""
+    """The default collate function of loaders.
+
+    Args:
+        batch (sequence): The samples.
+    """
     return collate(batch)

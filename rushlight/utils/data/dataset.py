@@ -168,7 +168,13 @@ def random_split(
     lengths: Sequence[float],
     generator: Generator | None = None,
 ) -> list[Subset[T]]:
-    """Random subsets of a dataset, of given sizes, or of shares that add up to 1."""
+    """Random subsets of a dataset, of given sizes, or of shares that add up to 1.
+
+    Args:
+        dataset (Dataset): The dataset.
+        lengths (numbers): The sizes, or shares that add up to 1.
+        generator (Generator): The source of random numbers; None for the default one.
+    """
     total = len(dataset)  # type: ignore[arg-type]  # a dataset without a length is refused here
     sizes = [int(n) for n in lengths]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
