@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import Any
 
 from rushlight.core.config import program_budget
-from rushlight.core.errors import RushlightError
+from rushlight.core.errors import OutOfMemoryError, RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import opened
 from rushlight.ops.create.creation import default_pool, resolve_pool
+from rushlight.tape.memory import tracebacks
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.policy import Policy
@@ -112,6 +113,8 @@ class budget(Region):
             FORESIGHT.forget()
         if self.offload is not None:
             self.offload.begin()
+        if isinstance(error, OutOfMemoryError):
+            tracebacks.clear(error)
 
 
 def trim_to_limits() -> None:

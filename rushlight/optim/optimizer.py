@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core.errors import RushlightError, SparseOperandError
 from rushlight.ops.create.creation import device_kind, names
@@ -30,8 +31,11 @@ class Optimizer:
     """
 
     _repeats = False  # whether a group has a parameter twice
+    _every: ClassVar[dict[int, weakref.ref[Optimizer]]] = {}  # those that are alive
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
+        key = id(self)
+        Optimizer._every[key] = weakref.ref(self, functools.partial(Optimizer._every.pop, key))
         if isinstance(params, Tensor):
             raise TypeError(
                 "an optimiser takes an iterable of parameters or of dicts; put the tensor in a list"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rushlight as rl
-from rushlight import OutOfMemoryError, amp, memory, nn, optim
+from rushlight import BudgetError, OutOfMemoryError, amp, memory, nn, optim
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import tracebacks
 from rushlight.tape.memory.replay import Pins
@@ -319,7 +319,62 @@ def test_a_kept_error_holds_no_memory_that_is_needed(monkeypatch, limited, where
         memory.empty_cache()
         assert memory.allocated() == live
         assert kept.__traceback__ is not None
-    assert held_once and at > 20
+    # A refused request holds nothing beyond its budget.
+    assert held_once == (not limited or where == "prompt") and at > 20
+
+
+@pytest.mark.parametrize("for_program", [False, True])
+def test_a_second_try_inside_except_has_all_memory(for_program):
+    """The step's own frames hold no tensor; the package's do, and are cleared."""
+    rl.manual_seed(0)
+    model, x = Attention(), rl.randn(64, 16, 24)
+
+    def step(limit: int) -> None:
+        model.zero_grad(set_to_none=True)
+        if for_program:
+            rl.set_budget(limit)
+            model(x).backward()
+        else:
+            with memory.budget(limit):
+                model(x).backward()
+
+    step(1 << 30)
+    want = bits(*[p.grad for p in model.parameters()])
+    rl.set_budget(None)
+    model.zero_grad(set_to_none=True)
+    memory.empty_cache()
+    start = memory.allocated()
+    try:
+        step(start + (1 << 18))
+        pytest.fail("it fits")
+    except BudgetError as error:
+        held = memory.allocated() - start
+        assert held > 1 << 16 if for_program else held == 0
+        memory.reset_peak()
+        rl.set_budget(None)
+        step(error.required_bytes)
+        assert memory.peak() <= error.required_bytes
+    rl.set_budget(None)
+    assert bits(*[p.grad for p in model.parameters()]) == want
+
+
+def test_values_are_not_dropped_for_what_a_kept_error_holds():
+    rl.manual_seed(0)
+    model, x = Attention(), rl.randn(64, 16, 24)
+    memory.empty_cache()
+    start = memory.allocated()
+    rl.set_budget(start + (1 << 19))
+    try:
+        model(x)
+        pytest.fail("it fits")
+    except BudgetError:
+        held = memory.allocated() - start
+        assert held > 1 << 17
+        value = x * 2.0  # 96 KiB, can be dropped
+        made = rl.empty((1 << 19) // 4 - value.numel() - 1024)
+        assert value._memory.block is not None and made.nbytes > (1 << 19) - held
+    finally:
+        rl.set_budget(None)
 
 
 def test_a_request_gets_the_memory_of_a_kept_error(monkeypatch):

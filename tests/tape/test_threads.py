@@ -119,7 +119,7 @@ def test_threads_do_not_cross_the_limit_together():
     turn = threading.Barrier(4)
 
     def work() -> None:
-        for _ in range(4):  # an error looks at all objects of the process
+        for _ in range(40):
             turn.wait(WAIT)
             kept = []
             for _ in range(8):

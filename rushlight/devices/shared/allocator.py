@@ -31,6 +31,7 @@ until they end. All counts in `Pool` and `Storage` follow this, here and where
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -76,6 +77,8 @@ class Pool:
     bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)
     # The error for a request that a limit does not allow; set by `tape/memory/refusal.py`.
     refuse: ClassVar[Callable[[Pool, int, int], BudgetError]] = staticmethod(_refused)
+    # The last refused request, which the program may keep.
+    refused: ClassVar[weakref.ref[OutOfMemoryError] | None] = None
     # Gives back what kept errors hold, before one is raised: Note [Tracebacks].
     last_resort: ClassVar[Callable[[Pool, OutOfMemoryError | None], bool]] = staticmethod(
         _no_resort
@@ -217,6 +220,8 @@ class Pool:
         """Free or drop something, or raise."""
         over = self.held + room - limit
         if over <= 0 or (over <= self.held - self.live and self.trim(over)):
+            return
+        if Pool.refused is not None and Pool.last_resort(self, None):
             return
         if self.reclaim is not None and self.reclaim(self, room):
             return

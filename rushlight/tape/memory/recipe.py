@@ -34,7 +34,7 @@ from rushlight.core.dtypes import uint8
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.record.op import Op, Plan
-from rushlight.tape.record.value import Value
+from rushlight.tape.record.value import Node, Value
 
 LONGEST = 4096
 # The op of the recipes of settled storages: see Note [Offload].
@@ -112,7 +112,8 @@ class Recipe:
         self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
         self.record: Any = None  # of the step, and the index of its call: see Note [Foresight]
         self.call = 0
-        self.saved = False  # a record saved a result: it stays until backward comes to it
+        # The last record that saved a result, which then stays until backward comes to it.
+        self.saved: weakref.ref[Node] | None = None
         self.fleeting = False  # made by a backward pass, whose values are freed one after another
         length, path = 0, 0.0
         for origin, _, _ in sources:
@@ -184,7 +185,7 @@ class Recipe:
             origin
             for origin, index, _ in self.sources
             if origin.__class__ is Recipe
-            and ((self.saved and not origin.saved) or not origin.at_hand(index))
+            and ((self.saved is not None and origin.saved is None) or not origin.at_hand(index))
         ]
 
 

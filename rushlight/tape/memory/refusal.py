@@ -1,8 +1,11 @@
-"""The text of a BudgetError: the call, what memory is in use for, and what would suffice."""
+"""The text of a BudgetError: the call, what memory is in use for, and what would suffice.
+
+It is made of what the engine has noted: storages with recipes, the records before the failed call,
+leaves, optimisers and plans. No other object of the process is looked at.
+"""
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterable, Sequence
 from types import CodeType, FrameType
@@ -10,12 +13,13 @@ from typing import Any
 
 from rushlight.core.errors import BudgetError
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
-from rushlight.tape.memory import requirement
-from rushlight.tape.memory.recipe import Recipe, with_recipe
+from rushlight.tape.memory import offload, requirement
+from rushlight.tape.memory.recipe import with_recipe
 from rushlight.tape.memory.tracebacks import is_own, note
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.source_line import here
-from rushlight.tape.record.value import Leaf, Node, Value
+from rushlight.tape.record.state import STATE, WALK
+from rushlight.tape.record.value import Node, Value
 
 # Functions that explain the errors of calls inside of them, or drop them.
 EXPLAINED: set[CodeType] = set()
@@ -34,16 +38,16 @@ def refuse(pool: Pool, room: int, limit: int) -> BudgetError:
     while frame is not None and is_own(frame.f_code):
         if frame.f_code in EXPLAINED:
             return error
-        name, frame = frame.f_code.co_name, frame.f_back
+        if frame.f_code.co_name != "called":  # as wrappers of functions are
+            name = frame.f_code.co_name
+        frame = frame.f_back
     return _explained(error, pool, name, name)
 
 
 def explained(error: BudgetError, plan: Plan, inputs: Sequence[Value]) -> BudgetError:
     """The error of a call, with all that is known of it."""
     name = f"{plan.op.name} of {describe(plan.ins)}" if plan.ins else plan.op.name
-    storages = [value._memory for value in inputs]
-    sources = [(s.recipe, s.recipe.index_of(s)) for s in storages if s.recipe is not None]
-    return _explained(error, plan.pool, plan.op.name, name, sources, sum(plan.rooms))
+    return _explained(error, plan.pool, plan.op.name, name, plan, inputs)
 
 
 def _explained(
@@ -51,45 +55,30 @@ def _explained(
     pool: Pool,
     op: str,
     call: str,
-    sources: Sequence[tuple[Recipe, int]] = (),
-    rooms: int = 0,
+    plan: Plan | None = None,
+    inputs: Sequence[Value] = (),
 ) -> BudgetError:
-    objects = _relevant()
-    place, held = here(), holders(pool, objects)
+    place = here()
+    nodes = requirement.records(pool, inputs)
+    held = Holders(pool, nodes)
+    recorded = bool(nodes) or any(value._node is not None for value in inputs)
+    is_forward = recorded and WALK.get() is None and STATE.get().grad
     static = requirement.static_bytes(pool)
-    known = requirement.required_bytes(pool, objects, sources, rooms)
-    after = static + requirement.gradients_to_come(pool, objects) + state_to_come(pool, objects)
-    required = max(known, after, error.required_bytes)
-    listed = ", ".join(f"{kind} {in_units(size)}" for kind, size in held.items() if size)
+    known = requirement.required_bytes(pool, plan, inputs)
+    gradients = requirement.gradient_bytes(requirement.leaves_to_come(pool))
+    required = max(known, static + gradients + state_to_come(pool), error.required_bytes)
     half = static + (required - static) // 2
     message = (
         f"{call}, {place}: {error}.\n"
-        f"In use: {listed}. Activations are dropped where possible.\n"
+        f"In use: {held}. Activations are dropped where possible.\n"
+        f"Could be freed: {_ways_out(pool, held, is_forward)}.\n"
         f"The least sufficient budget for the whole step, as far as it is known, is {required} "
         f"bytes ({in_units(required)}); with half of the batch about {in_units(half)}."
     )
     found = BudgetError(
-        message, required, op=op, place=str(place), module=place.module, holders=held
+        message, required, op=op, place=str(place), module=place.module, holders=held.by_kind
     )
     note(found)
-    return found
-
-
-def _relevant() -> list[Any]:
-    """The live objects that tell of memory: a process has a million others."""
-    kinds: tuple[type, ...] = (Value, Node, Leaf, Plan)
-    optimizer = _optimizer_class()
-    if optimizer is not None:
-        kinds = (*kinds, optimizer)
-    matters: dict[type, bool] = {}
-    found = []
-    for thing in gc.get_objects():
-        kind = type(thing)
-        known = matters.get(kind)
-        if known is None:
-            known = matters[kind] = issubclass(kind, kinds)
-        if known:
-            found.append(thing)
     return found
 
 
@@ -104,39 +93,112 @@ def in_units(nbytes: int) -> str:
 # ---- what memory is in use for ----
 
 
-def holders(pool: Pool, objects: Iterable[Any]) -> dict[str, int]:
-    """The bytes in use by kind, as far as objects that are alive tell them."""
-    kinds: dict[Storage, str] = {}
-    plain: list[Storage] = []
-    for value in objects:
-        if issubclass(type(value), Value) and _is_filled(value):
-            node = value._node
-            if node.__class__ is Leaf:
-                kinds[value._memory] = "parameters"
-                if node.grad is not None and _is_filled(node.grad):
-                    kinds[node.grad._memory] = "gradients"
-            plain.append(value._memory)
-    for optimizer in _optimizers(objects):
-        for value in _values_in(optimizer.state):
-            kinds.setdefault(value._memory, "optimizer state")
-    for storage in with_recipe(pool):
-        if not storage.recipe.is_settled:
-            kinds[storage] = "activations"
-    for storage in plain:
-        kinds.setdefault(storage, "data")
-    order = ("parameters", "gradients", "optimizer state", "data", "activations")
-    found = dict.fromkeys(order, 0)
-    for storage, kind in kinds.items():
-        if storage.pool is pool and storage.present_address is not None:
-            found[kind] += storage.room
-    found["other"] = max(0, pool.live - sum(found.values()))
-    return found
+class Holders:
+    """The bytes in use: by kind, and those of activations by module.
+
+    Data is all that is of no other kind: inputs, buffers, workspaces. `fixed` are activations that
+    cannot be dropped, since they were made outside of the budget.
+    """
+
+    def __init__(self, pool: Pool, nodes: Sequence[Node]) -> None:
+        self.pool = pool
+        self.kinds: dict[Storage, str] = {}
+        for leaf in requirement.leaves_of(pool):
+            value, grad = leaf.handle(), leaf.grad
+            self._add("parameters", [] if value is None else [value])
+            self._add("gradients", [] if grad is None else [grad])
+        for optimizer in _optimizers():
+            self._add("optimizer state", _values_in(optimizer.state))
+        for storage in with_recipe(pool):
+            if not storage.recipe.is_settled:
+                self.kinds.setdefault(storage, "activations")
+        made = {storage: node for node in nodes for storage in _saves(node)}
+        made |= {storage: node for node in nodes for storage in node.outs if storage in made}
+        self.fixed = 0
+        self.by_module: dict[str, int] = {}
+        for storage, node in made.items():
+            if self.kinds.setdefault(storage, "") in ("", "activations"):
+                name, room = _family(node.place.module), self._room(storage)
+                self.fixed += 0 if self.kinds[storage] else room
+                self.kinds[storage] = "activations"
+                self.by_module[name] = self.by_module.get(name, 0) + room
+        order = ("parameters", "gradients", "optimizer state", "data", "activations")
+        self.by_kind = dict.fromkeys(order, 0)
+        for storage, kind in self.kinds.items():
+            self.by_kind[kind] += self._room(storage)
+        self.by_kind["data"] = max(0, pool.live - sum(self.by_kind.values()))
+
+    def _room(self, storage: Storage) -> int:
+        there = storage.pool is self.pool and storage.present_address is not None
+        return storage.room if there else 0
+
+    def _add(self, kind: str, values: Iterable[Value]) -> None:
+        for value in values:
+            if _is_filled(value):
+                self.kinds.setdefault(value._memory, kind)
+
+    @property
+    def largest_module(self) -> str:
+        """The family of modules with most activations, where it has a half of them or more."""
+        name = max(self.by_module, key=lambda name: self.by_module[name], default="")
+        most = self.by_module.get(name, 0)
+        return name if most and 2 * most >= self.by_kind["activations"] else ""
+
+    def __str__(self) -> str:
+        sizes = sorted(self.by_kind.items(), key=lambda item: -item[1])
+        words = {kind: f"{kind} {in_units(size)}" for kind, size in sizes if size}
+        name = self.largest_module
+        if name:
+            words["activations"] += f" ({in_units(self.by_module[name])} of {name})"
+        return ", ".join(words.values())
 
 
-def state_to_come(pool: Pool, objects: Iterable[Any]) -> int:
+def _saves(node: Node) -> list[Storage]:
+    """What a record saved, but inputs of the step, which have no record."""
+    values = [v for v in node.saved or () if isinstance(v, Value) and v._node is not None]
+    storages: list[Any] = [*[v._memory for v in values], *node.outs]
+    return [s for s in storages if isinstance(s, Storage)]  # a checkpoint takes some out
+
+
+def _family(path: str) -> str:
+    """A module's path up to its first number: the blocks of a model are one family."""
+    words = path.split(".")
+    numbered = next((i for i, word in enumerate(words) if word.isdigit()), None)
+    return path if numbered is None else ".".join([*words[:numbered], "*"])
+
+
+def _ways_out(pool: Pool, held: Holders, is_forward: bool) -> str:
+    """What could be freed, and how: the largest, and another of a quarter of it or more."""
+    sizes = held.by_kind
+    state = "SGD has less"
+    if not offload.here().takes(pool):
+        state += ', offload="disk" copies out what is made inside the budget'
+    where = f" of {held.largest_module}" if held.largest_module else ""
+    ways = [
+        (sizes["activations"] - held.fixed, "activations that this call reads", "smaller batches"),
+        (
+            held.fixed,
+            f"activations{where} from outside of the budget",
+            "begin it before the forward pass, or checkpoint them",
+        ),
+        (sizes["optimizer state"], "optimizer state", state),
+        (sizes["data"], "data", "smaller batches, del of what is not needed"),
+    ]
+    if is_forward:
+        before = "zero_grad() before the forward pass"
+        ways.append((sizes["gradients"], "gradients of an earlier pass", before))
+    ways.sort(key=lambda way: -way[0])
+    told = [way for way in ways[:2] if way[0] and 4 * way[0] >= ways[0][0]]
+    return "; ".join(f"{in_units(size)} of {what} ({how})" for size, what, how in told)
+
+
+# ---- optimisers ----
+
+
+def state_to_come(pool: Pool) -> int:
     """The bytes of the state that optimisers make in their first step."""
     total = 0
-    for optimizer in _optimizers(objects):
+    for optimizer in _optimizers():
         kept: Any = getattr(optimizer, "kept", lambda _: ())
         for group in optimizer.param_groups:
             new = [p for p in group["params"] if p not in optimizer.state and _is_filled(p)]
@@ -145,16 +207,12 @@ def state_to_come(pool: Pool, objects: Iterable[Any]) -> int:
     return total
 
 
-def _optimizer_class() -> type | None:
-    """It is looked up, not imported: where it is not loaded, there is no optimiser."""
-    return getattr(sys.modules.get("rushlight.optim.optimizer"), "Optimizer", None)
-
-
-def _optimizers(objects: Iterable[Any]) -> list[Any]:
-    kind = _optimizer_class()
+def _optimizers() -> list[Any]:
+    """The class is looked up, not imported: where it is not loaded, there is no optimiser."""
+    kind: Any = getattr(sys.modules.get("rushlight.optim.optimizer"), "Optimizer", None)
     if kind is None:
         return []
-    found = [thing for thing in objects if issubclass(type(thing), kind)]
+    found = [reference() for reference in list(kind._every.values())]
     return [thing for thing in found if hasattr(thing, "state") and hasattr(thing, "param_groups")]
 
 

@@ -58,12 +58,13 @@ class Region:
 
     def note(self, node: Node) -> None:
         """Called for a recorded node."""
+        saver = weakref.ref(node)
         for value in node.saved or ():
             if value._memory.recipe is not None:
-                value._memory.recipe.saved = True
+                value._memory.recipe.saved = saver
         for storage in node.outs:
             if storage.recipe is not None:
-                storage.recipe.saved = True
+                storage.recipe.saved = saver
         if self.outer is not None:
             self.outer.note(node)
 

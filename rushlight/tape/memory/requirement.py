@@ -11,6 +11,8 @@
    operands that this one can have, those are taken, and their derivatives; else the next limit may
    fail later in the step. Leaves that no record reaches have their gradients before the derivatives
    of the records run. `memory.estimate` tells before a step runs.
+   The records are those before the failed call's inputs and before the last record that saved each
+   value with a recipe (`Recipe.saved`).
 4. Kernels' own scratch is in no record, and the engine keeps to 1.1 of the floor: hence `_SHARE`.
 """
 
@@ -19,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rushlight.core.cache import Cache
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
 from rushlight.tape.memory.recipe import Recipe, with_recipe
-from rushlight.tape.record.op import Grad, Plan
+from rushlight.tape.record.op import Grad, Plan, Plans
 from rushlight.tape.record.state import WALK
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 
@@ -36,52 +39,117 @@ def static_bytes(pool: Pool) -> int:
     return pool.live - sum(s.room for s in with_recipe(pool) if s.block is not None)
 
 
-def required_bytes(
-    pool: Pool, objects: Iterable[Any], sources: Sequence[Key] = (), rooms: int = 0
-) -> int:
-    """The limit that the records of a failed step ask for.
-
-    The failed call reads `sources` and fills blocks of `rooms`; `objects` are all that are alive.
-    """
+def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> int:
+    """The limit that the records of a failed step ask for; `call` is what failed."""
     walk = WALK.get()
-    nodes, leaves = _records(pool, objects if walk is None else walk.waiting)
+    nodes = records(pool, inputs)
+    if walk is None:
+        leaves = leaves_to_come(pool)
+    else:
+        leaves = [leaf for leaf in _on(pool, walk.waiting) if leaf.grad is None]
     floor, static = Floor(), static_bytes(pool)
     # Gradients on their way are not rebuilt.
     flying = [s for s in with_recipe(pool) if s.block is not None and s.recipe.fleeting]
-    kept = [key for key in sources if not key[0].fleeting]
-    now = sum(s.room for s in flying) + floor.of(kept, rooms)
+    now = sum(s.room for s in flying) + call_bytes(floor, call, inputs)
     calls = max((floor.of(_saves(node)) for node in nodes), default=0)
     most = int(max(now, calls, Pass(nodes, leaves, floor).most) * _SHARE)
     if walk is None:
-        planned = int((_gradients_of(leaves) + _planned(pool, objects)) * _SHARE)
+        specs = {leaf.spec for leaf in _on(pool, _every_leaf())}
+        for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
+            specs.update(plan.ins, plan.outs)
+        planned = int((gradient_bytes(leaves) + _planned(pool, specs)) * _SHARE)
         if pool.peak > (pool.limit or 0):  # earlier steps ran without a limit, in so much
             planned = min(planned, pool.peak - static)
         most = max(most, planned)
     return static + most
 
 
-def gradients_to_come(pool: Pool, objects: Iterable[Any]) -> int:
-    """The bytes of the gradients of all leaves that have none."""
-    return _gradients_of(_records(pool, objects)[1])
+def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
+    """The bytes that a call needs beside plain storages and gradients on their way."""
+    if call is None:
+        return 0
+    storages = [value._memory for value in inputs]
+    kept = [s for s in storages if s.recipe is not None and not s.recipe.fleeting]
+    return floor.of([(s.recipe, s.recipe.index_of(s)) for s in kept], sum(call.rooms))
 
 
-def _gradients_of(leaves: Iterable[Leaf]) -> int:
+# ---- the records, leaves and plans of a step ----
+
+
+def records(pool: Pool, inputs: Sequence[Value] = ()) -> list[Node]:
+    """The records whose derivatives are to come.
+
+    In a backward pass those that wait; else those before the inputs of the failed call, and before
+    the records that saved a value with a recipe.
+    """
+    walk = WALK.get()
+    if walk is not None:
+        found = list(walk.waiting)
+    else:
+        savers = [s.recipe.saved for s in with_recipe(pool) if s.recipe.saved is not None]
+        heads = [saver() for saver in savers] + [_node_of(value._node) for value in inputs]
+        found = _reached(heads)
+    nodes = [node for node in found if node.__class__ is Node and node.plan.pool is pool]
+    return [node for node in nodes if node.saved is not None]
+
+
+def _reached(stack: list[Any]) -> list[Any]:
+    """Nodes and all that are before them, as far as `_MOST_CALLS` go."""
+    found: dict[Any, None] = {}
+    while stack and len(found) < _MOST_CALLS:
+        node = stack.pop()
+        if node not in found and node.__class__ is Node:
+            found[node] = None
+            stack += _edges(node)
+    return list(found)
+
+
+def _every_leaf() -> list[Leaf]:
+    found = [reference() for reference in list(Leaf.every.values())]
+    return [leaf for leaf in found if leaf is not None]
+
+
+def _on(pool: Pool, things: Iterable[Any]) -> list[Leaf]:
+    """The leaves among them that a program has on this device."""
+    leaves = [leaf for leaf in things if leaf.__class__ is Leaf]
+    return [f for f in leaves if f.spec.device is pool and f.handle() is not None]
+
+
+def leaves_of(pool: Pool) -> list[Leaf]:
+    return _on(pool, _every_leaf())
+
+
+def leaves_to_come(pool: Pool) -> list[Leaf]:
+    """The leaves that have no gradient yet."""
+    return [leaf for leaf in leaves_of(pool) if leaf.grad is None]
+
+
+def gradient_bytes(leaves: Iterable[Leaf]) -> int:
     return sum(room_for(leaf.spec.nbytes) for leaf in leaves)
 
 
-def _planned(pool: Pool, objects: Iterable[Any]) -> int:
+def _plans(pool: Pool) -> set[Plan]:
+    """The plans that calls left on a device: those that launch, and those of views in caches."""
+    caches = [reference() for reference in list(Cache.every.values())]
+    kept = [made for cache in caches if cache is not None for made in list(cache.values())]
+    kept += [reference() for reference in list(Plans.every.values())]
+    return {plan for plan in kept if plan.__class__ is Plan and plan.pool is pool}
+
+
+def _planned(pool: Pool, specs: set[Any]) -> int:
     """The most that calls with plans from earlier steps need, or their derivatives.
 
-    Those are taken whose operands the step can have: values that are alive and results of others.
+    Those are taken whose operands the step can have: operands of its calls, leaves, results of
+    others. Integers beside them, as labels are, are taken as given.
     """
-    specs = {getattr(v, "_spec", None) for v in objects if isinstance(v, Value)}
-    left = [p for p in objects if p.__class__ is Plan and p.pool is pool]
-    most, before = 0, -1
+    left, before = list(_plans(pool)), -1
+    most = 0
     while len(left) != before:
         before = len(left)
         waiting = []
         for plan in left:
-            if specs.issuperset(plan.ins):
+            numbers = [spec for spec in plan.ins if spec.differentiable]
+            if specs.issuperset(numbers or plan.ins):
                 specs.update(plan.outs)
                 most = max(most, _need_of_plan(plan))
             else:
@@ -169,16 +237,6 @@ class _Call:
         return _Call(below, sum(recipe.rooms), self.pinned)
 
 
-def _records(pool: Pool, things: Iterable[Any]) -> tuple[list[Node], list[Leaf]]:
-    """The records that were not gone through, and the leaves that have no gradient."""
-    nodes = [n for n in things if n.__class__ is Node and n.plan.pool is pool]
-    leaves = [leaf for leaf in things if leaf.__class__ is Leaf]
-    return (
-        [node for node in nodes if node.saved is not None],
-        [f for f in leaves if f.grad is None and f.spec.device is pool and f.handle() is not None],
-    )
-
-
 def _saves(node: Node) -> list[Key]:
     values = [v._memory for v in node.saved or () if isinstance(v, Value)]
     storages = [s for s in (*values, *node.outs) if isinstance(s, Storage)]
@@ -200,7 +258,7 @@ class Pass:
                     reached.add(edge)
                 elif edge in self.waiting:
                     self.waiting[edge] += 1
-        self.total = _gradients_of(self.leaves - reached)
+        self.total = gradient_bytes(self.leaves - reached)
         self.most = self.total
         self._run([node for node, count in self.waiting.items() if not count])
 

@@ -1,10 +1,12 @@
 """Memory that the traceback of an error holds: given back when it is needed.
 
 # Note [Tracebacks]
-A program that keeps an error (`sys.last_value` at a prompt and in a notebook, a variable) keeps the
-frames of its traceback, and so the tensors in their local variables. Before a request fails, and in
-`memory.empty_cache()`, the frames of this package are cleared: those of the last refused request,
-and those of the error that a prompt keeps. The user's own frames stay as they are.
+A program that keeps an error (`sys.last_value` at a prompt and in a notebook, a variable, an
+`except` block that tries again) keeps the frames of its traceback, and so the tensors in their
+local variables. The frames of this package are cleared: those of a refused request where it leaves
+its budget, and else before a value is dropped for another; before a request fails, and in
+`memory.empty_cache()`, also those of the error that a prompt keeps. The user's own frames stay as
+they are.
 """
 
 from __future__ import annotations
@@ -13,34 +15,34 @@ import contextlib
 import sys
 import weakref
 from types import CodeType, TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.shared.allocator import Pool
 from rushlight.tape.record.source_line import OURS, is_ours
 
 
-class Refused:
-    """The last error of a refused request."""
-
-    last: ClassVar[weakref.ref[OutOfMemoryError] | None] = None
-
-
 def note(error: OutOfMemoryError) -> None:
-    Refused.last = weakref.ref(error)
+    """Remember the last error of a refused request."""
+    Pool.refused = weakref.ref(error)
 
 
 def release(pool: Pool) -> bool:
     """Clear this package's frames of errors that are kept; whether the pool got memory back."""
     before = pool.live
-    reference, Refused.last = Refused.last, None
+    reference, Pool.refused = Pool.refused, None
     for error in (None if reference is None else reference(), getattr(sys, "last_value", None)):
-        seen: set[int] = set()
-        while error is not None and id(error) not in seen:
-            seen.add(id(error))
-            _clear(error.__traceback__)
-            error = error.__cause__ or error.__context__
+        clear(error)
     return pool.live < before
+
+
+def clear(error: BaseException | None) -> None:
+    """Clear this package's frames of an error, and of those that led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        _clear(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def last_resort(pool: Pool, error: OutOfMemoryError | None) -> bool:

@@ -14,9 +14,10 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
@@ -63,7 +64,12 @@ class Leaf:
 
     __slots__ = ("__weakref__", "grad", "handle", "hooks", "post_hooks", "spec")
 
+    every: ClassVar[dict[int, weakref.ref[Leaf]]] = {}  # of the leaves that are alive
+
     def __init__(self, value: Value) -> None:
+        key = id(self)
+        # What takes it out again is no Python code, in which Ctrl-C would be lost.
+        Leaf.every[key] = weakref.ref(self, functools.partial(Leaf.every.pop, key))
         self.grad: Value | None = None
         self.handle = weakref.ref(value)
         self.spec = value._spec

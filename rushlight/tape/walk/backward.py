@@ -23,7 +23,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from rushlight.core import locks
-from rushlight.core.errors import AnomalyError, RushlightError
+from rushlight.core.errors import AnomalyError, BudgetError, RushlightError
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.anomaly import asynchronous, checks
@@ -428,6 +428,8 @@ def tell_place(error: Exception, node: Node) -> None:
     if isinstance(error, AnomalyError):
         blame(error, node.plan, called_at(node.place, ORIGINS.get(node)))
         return
+    if isinstance(error, BudgetError):
+        error.module = error.module or node.place.module
     place = str(node.place)
     if place not in str(error):
         error.add_note(f"(in the backward of {node.plan.op.name}, called at {place})")
