@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import random
 import signal
@@ -13,13 +14,16 @@ import pytest
 
 import rushlight as rl
 import rushlight.nn.functional as F
-from rushlight import BudgetError, memory
+from rushlight import BudgetError, memory, optim
 from rushlight.core import interrupts
+from rushlight.core.cache import Cache
 from rushlight.core.interrupts import is_unheard, unheard
 from rushlight.devices.shared.allocator import Pool, Scratch, Storage
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory.replay import Pins
+from rushlight.tape.record.op import Plans
 from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Leaf
 from rushlight.utils.checkpoint import checkpoint
 from tests.fuzz.programs import Interrupting
 from tests.time_limit import time_limit as time_limit
@@ -177,6 +181,15 @@ def test_an_interpreter_that_starts_functions_otherwise_gets_them_as_they_are(mo
     monkeypatch.setattr(interrupts, "_RESUME", number)
     assert unheard(usual).__code__ is code and usual() == 7
     assert not is_unheard(code)
+
+
+@pytest.mark.parametrize("table", [Plans.every, Leaf.every, Cache.every, optim.Optimizer._every])
+def test_the_end_of_what_is_noted_weakly_runs_no_python_code(table, model):
+    """Ctrl-C in such code would be lost, and pressed again a moment later."""
+    optimizer = optim.SGD([model.w], 0.1)
+    ends = [reference.__callback__ for reference in list(table.values())]
+    assert ends and all(type(end) is functools.partial for end in ends if end is not None)
+    del optimizer
 
 
 @pytest.mark.parametrize(

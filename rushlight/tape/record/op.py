@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -177,7 +178,8 @@ class Plans:
     @classmethod
     def add(cls, plan: Plan) -> None:
         every, key = cls.every, id(plan)
-        every[key] = weakref.ref(plan, lambda _: every.pop(key, None))
+        # What takes it out again is no Python code, in which Ctrl-C would be lost.
+        every[key] = weakref.ref(plan, functools.partial(every.pop, key))
         if cls.on_new is not None:
             cls.on_new(plan)
 
