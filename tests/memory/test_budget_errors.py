@@ -298,7 +298,7 @@ def test_every_error_names_a_call(make):
     memory.empty_cache()
     with pytest.raises(BudgetError) as caught, memory.budget(memory.allocated() + 4096):
         make(x)
-    assert caught.value.op
+    assert caught.value.op not in ("", "called", "operator")
     assert str(caught.value).startswith(caught.value.op)
     assert "test_budget_errors.py:" in str(caught.value)
 
@@ -320,7 +320,8 @@ def test_a_write_and_a_backward_pass_name_a_call():
         memory.budget(memory.allocated() + 4096),
     ):
         x[1:] += x[:-1]
-    assert caught.value.op and "test_budget_errors.py:" in caught.value.place
+    assert caught.value.op not in ("", "called", "operator")
+    assert "test_budget_errors.py:" in caught.value.place
 
 
 def test_nothing_is_computed_for_errors_that_are_dropped(monkeypatch):

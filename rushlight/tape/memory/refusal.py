@@ -24,6 +24,9 @@ from rushlight.tape.record.value import Node, Value
 # Functions that explain the errors of calls inside of them, or drop them.
 EXPLAINED: set[CodeType] = set()
 
+# The names of functions that only call the one that a user named.
+_WRAPPERS = ("called", "operator")
+
 _SLOTS: list[Any] = [vars(Value)[name] for name in ("_memory", "_node")]
 
 
@@ -38,7 +41,7 @@ def refuse(pool: Pool, room: int, limit: int) -> BudgetError:
     while frame is not None and is_own(frame.f_code):
         if frame.f_code in EXPLAINED:
             return error
-        if frame.f_code.co_name != "called":  # as wrappers of functions are
+        if frame.f_code.co_name not in _WRAPPERS:
             name = frame.f_code.co_name
         frame = frame.f_back
     return _explained(error, pool, name, name)
