@@ -238,7 +238,8 @@ def test_a_device_that_refuses(monkeypatch, kind):
         suffer(Training(kind), want, Fault(refusing, at), OutOfMemoryError)
         for at in range(1, 120, 3)
     )
-    assert failures > 4
+    # Inside a budget values are dropped instead.
+    assert failures > (4 if kind == "budget" else 10)
 
 
 # ---- Ctrl-C ----
