@@ -384,7 +384,7 @@ class Interrupting:
 def _is_finaliser(frame: FrameType | None) -> bool:
     while frame is not None:
         if (
-            frame.f_code.co_name in ("__del__", "_remove", "__exit__")
+            frame.f_code.co_name in ("__del__", "_leave", "_remove", "__exit__")
             or "weakref" in frame.f_code.co_filename
         ):
             return frame.f_code.co_name != "__exit__" or "contextlib" in frame.f_code.co_filename
