@@ -59,6 +59,8 @@ class KernelOp(Op):
         saves_in = tuple(sorted(n for n in names if isinstance(n, int)))
         saves_out = (0,) if "out" in names else ()
         n, static, vjps = len(plan.ins), plan.static, self.vjps
+        # Small gradients first: the scratch memory of a weight's is gone before the data's is made.
+        asked.sort(key=lambda i: plan.ins[i].numel)
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             parts: list[Any] = [None] * n

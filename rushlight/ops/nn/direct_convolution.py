@@ -24,7 +24,7 @@ from rushlight.ops.view import views
 from rushlight.ops.view.windows import Sizes
 from rushlight.scalar.ir import arg, row
 from rushlight.tape.record import call
-from rushlight.tape.record.op import Op, Plan, Static
+from rushlight.tape.record.op import Grad, Op, Plan, Static
 from rushlight.tape.record.value import Value
 
 Pair = tuple[int, int]
@@ -264,7 +264,18 @@ def _vjps(first: str, second: str) -> list[Any]:
     return [rule(*first.split()), rule(*second.split())]
 
 
-_image = KernelOp(
+class Convolution(KernelOp):
+    """One of the three ops. Both gradients read one contiguous copy of g."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        grad = super().make_grad(plan, needs)
+        grad.dense = True
+        return grad
+
+
+_image = Convolution(
     "convolution",
     _plan_image,
     _vjps("back gb", "weights ga"),
@@ -273,7 +284,7 @@ _image = KernelOp(
     batching="contract.convolution",
     operand_names=("input", "weight", "bias"),
 )
-_back = KernelOp(
+_back = Convolution(
     "convolution_back",
     _plan_back,
     _vjps("image gb", "weights ag"),
@@ -281,7 +292,7 @@ _back = KernelOp(
     "The transpose of convolution.",
     batching="contract.convolution",
 )
-_weights = KernelOp(
+_weights = Convolution(
     "convolution_weights",
     _plan_weights,
     _vjps("image bg", "back ag"),

@@ -591,17 +591,21 @@ def plan_sum(target: Value, value: Value) -> Plan:
     return plan
 
 
-def add_into(target: Value, value: Value) -> None:
-    """target += value, outside the record: the sum of gradients."""
+def add_into(target: Value, value: Value, last: bool = False) -> None:
+    """target += value, outside the record: the sum of gradients.
+
+    `last`: target = value + target, of one spec. The bits of a NaN are those of the first.
+    """
     plan = plan_sum(target, value)
     impure()
     storage, other = target._memory, value._memory
     if storage.recipe is None and other.recipe is None and STATE.get().region is None:
         at = storage.address + target._offset  # type: ignore[operator]
-        plan.launch(at, at, other.address + value._offset, *plan.tail)  # type: ignore[misc,operator]
+        by = other.address + value._offset  # type: ignore[operator]
+        plan.launch(at, by if last else at, at if last else by, *plan.tail)  # type: ignore[misc]
         mark_summed(storage)
     else:
-        write_into([target], plan, (target, value), ())
+        write_into([target], plan, (value, target) if last else (target, value), ())
         storage.written = None  # no source line, as in `mark_summed`
 
 

@@ -163,6 +163,31 @@ def run_in_region(
     return storages
 
 
+def run_over(
+    plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any, over: int
+) -> list[Storage]:
+    """`run_in_region` with result `over` in the memory of the first input.
+
+    Nobody needs that input again, it has a recipe, and the kernel can write in place.
+    """
+    with LOCK, Pins() as pins:
+        try:
+            ins = bring(inputs, pins)
+            rooms = [room for i, room in enumerate(plan.rooms) if i != over]
+            storages = [make_storage(plan.pool, room) for room in rooms]
+        except BudgetError as error:
+            raise refusal.explained(error, plan, inputs) from None
+        note_call(plan, inputs, region)
+        sources = tuple([source_of(value) for value in inputs])
+        storages.insert(over, inputs[0]._memory)
+        make_plain(storages[over])  # the old bytes end here, whatever happens
+        addresses = [s.address for s in storages]
+        plan.launch(*addresses, *ins, *plan.tail, *params)  # type: ignore[misc]
+        if region.rebuilds(plan):
+            adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
+    return storages
+
+
 def present(inputs: Sequence[Value]) -> list[int] | None:
     """The inputs' addresses; None where one is dropped."""
     found = []
@@ -295,6 +320,10 @@ def keep(storage: Storage) -> int:
 def cut(storage: Storage) -> None:
     """Let a storage keep none of its recipe's sources: it becomes plain, or settled."""
     with LOCK:
+        region, recipe = STATE.get().region, storage.recipe
+        foresight = None if region is None or recipe is None else region.foresight
+        if foresight is not None and recipe.record is foresight.record:
+            recipe.record.uses[recipe.call].append(foresight.now)  # else it seems useless
         if storage.present_address is None:
             refill([(storage.recipe, storage.recipe.index_of(storage))])
         if not settle_here(storage):
@@ -324,7 +353,7 @@ def fetch(storages: Iterable[Storage]) -> None:
                 refill(sorted(keys, key=_serial))
 
 
-refusal.EXPLAINED.update((run_in_region.__code__, fetch.__code__))
+refusal.EXPLAINED.update((run_in_region.__code__, run_over.__code__, fetch.__code__))
 
 
 def check_recipe(storage: Storage) -> None:

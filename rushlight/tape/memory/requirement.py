@@ -173,10 +173,15 @@ def _need_of_plan(plan: Plan) -> int:
 
 
 def derivative_bytes(plan: Plan, grad: Grad, given: Sequence[int]) -> int:
-    """The blocks that a derivative allocates, where the gradients it gives are of these sizes."""
+    """The blocks that a derivative allocates, where the gradients it gives are of these sizes.
+
+    One kernel writes one of them over the incoming gradient: Note [Derivatives] 7.
+    """
     if plan.launch is None:
         return 0
-    return sum(given) + (0 if grad.fused is not None else max(given, default=0))
+    if grad.fused is not None:
+        return sum(given) - (plan.room if plan.room in given else 0)
+    return sum(given) + max(given, default=0)
 
 
 class Floor:

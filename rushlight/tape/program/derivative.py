@@ -13,21 +13,27 @@
 4. `Derivative.run` is generated code (`_RUN`) for the program's counts of gradients, saves and
    results: loops over them would cost as much as a small launch. Equal text is compiled once.
 5. Which gradients are fresh buffers, shared with nothing, is known when the program is made.
+   Passed through, the only gradient is fresh where it was fresh before (`inherited`).
 6. In a region a program runs too (`run_in_region`), and its steps leave a recipe each. One of
    several launches runs only where it takes no room from other values: its inputs are present, and
    what it allocates fits under the limit. Else the rule runs: values can be dropped between its
    calls.
+7. `mine` tells that the only gradient is a fresh buffer, which ends with the call. One kernel then
+   writes a result of the same layout over it (`over`, Note [Kernel arguments]): no block is taken.
+   A gradient that a hook or a user may hold is not `mine`. In a region a gradient without a recipe
+   is not written over: the result's recipe would read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from textwrap import indent
 from typing import Any
 
 from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
+from rushlight.kernel.shapes import Map
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.recipe import Recipe, source_of
 from rushlight.tape.program.program import Program, Reference, Step
@@ -41,7 +47,7 @@ Parts = tuple[Sequence[Value | None], Sequence[bool]]
 
 # The code of `Derivative.run`. The saves are held until the launch is done, also if a pass of
 # another thread frees them. For `x * w`, where x alone needs a gradient, its body is
-#     try:
+#     try:  # `mine` tells whether g0 may be written to
 #         s0, = node.saved
 #         ms0 = s0._memory
 #         a0 = g0._memory.address + g0._offset
@@ -51,17 +57,28 @@ Parts = tuple[Sequence[Value | None], Sequence[bool]]
 #         return None
 #     if version != node.version:
 #         return None
-#     ...  # storage0, with address0
+#     if mine:
+#         address0 = a0
+#         out0 = g0
+#     else:
+#         ...  # storage0, with address0, and its handle out0
 #     plan.launch(address0, a0, a1, n0)
-#     ...  # out0, the handle of storage0
 #     return (out0, None,), fresh
 _RUN = """\
 def bind({constants}):
-    def run(node, {gradients}):
+    def run(node, mine, {gradients}):
 {read}
 {launch}
-        return ({parts},), fresh
+        return ({parts},), {fresh}
     return run
+"""
+
+_OVER = """\
+if mine:
+    address{i} = a0
+    out{i} = g0
+else:
+{taken}
 """
 
 _READ = """\
@@ -82,10 +99,11 @@ _CODES = Cache()  # by text
 class Derivative:
     """A program over the present gradients, then the saved results, then the saved operands.
 
-    `run(node, *gradients)` returns `Parts`, or None where the rule has to run.
+    `run(node, mine, *gradients)` returns `Parts`, or None where the rule has to run. `mine` and
+    `over`, an index of the kernel's results or None, are those of Note [Derivatives] 7.
     """
 
-    __slots__ = ("fresh", "judged", "kernel", "need", "program", "run")
+    __slots__ = ("fresh", "judged", "kernel", "need", "over", "program", "run")
 
     def __init__(self, program: Program, grad: Grad, came: int, params: int) -> None:
         self.program = program
@@ -95,6 +113,7 @@ class Derivative:
         fixed = fixed or (params > 0 and any(step.params is not None for step in program.steps))
         plan = None if fixed else kernel  # of the one kernel that the program is
         self.kernel = plan
+        self.over = _result_over(program, plan) if came == 1 else None
         self.need = program.peak()
         # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
         # Note [Anomaly checks] 4.
@@ -105,7 +124,7 @@ class Derivative:
         elif plan is None:
             launch = _run_program(program, constants)
         else:
-            launch = _run_plan(plan, params, constants)
+            launch = _run_plan(plan, params, self.over, constants)
         parts = _parts(program, came, constants)
         self.fresh: tuple[bool, ...] = constants["fresh"]
         text = _RUN.format(
@@ -114,6 +133,7 @@ class Derivative:
             read=indent(_read(grad, came, bool(program.made)), " " * 8),
             launch=indent(launch, " " * 8),
             parts=", ".join(parts),
+            fresh="inherited if mine else fresh" if "inherited" in constants else "fresh",
         )
         code = _CODES.get(text) or _CODES.keep(text, template.compiled(text, "derivative"))
         self.run: Callable[..., Parts | None] = call.defined(code, "bind")(**constants)
@@ -130,7 +150,9 @@ class Derivative:
         returned = any(came <= o < len(program.given) for o in owners)
         return None if returned else Derivative(program, grad, came, params)
 
-    def run_in_region(self, node: Node, values: Sequence[Value], region: Any) -> Parts | None:
+    def run_in_region(
+        self, node: Node, mine: bool, values: Sequence[Value], region: Any
+    ) -> Parts | None:
         """What `run` gives, with recipes; None where the rule has to run: Note [Derivatives] 6."""
         program = self.program
         storages: Sequence[Storage] = ()
@@ -138,7 +160,11 @@ class Derivative:
             pool = values[0]._memory.pool
             limit = pool.limit
             if self.kernel is not None:
-                storages = replay.run_in_region(self.kernel, values, node.params, region)
+                recipe, run = values[0]._memory.recipe, (self.kernel, values, node.params, region)
+                if self.over is not None and mine and recipe is not None and not recipe.is_settled:
+                    storages = replay.run_over(*run, self.over)
+                else:
+                    storages = replay.run_in_region(*run)
             elif limit is not None and pool.live + self.need > limit:
                 return None
             else:
@@ -217,7 +243,32 @@ def _read(grad: Grad, came: int, launches: bool) -> str:
     return text + (_CHECK if storages else "")
 
 
-def _run_plan(plan: Plan, params: int, constants: dict[str, Any]) -> str:
+def _result_over(program: Program, plan: Plan | None) -> int | None:
+    """A result of the only kernel that may be written over the first input, or None.
+
+    Both have one spec and, in the launch, the same strides, and no result shows the input.
+    """
+    kernel = None if plan is None else plan.kernel
+    if plan is None or kernel is None or program.given[0] is not plan.ins[0]:
+        return None
+    if any(r is not None and program.roots[r.slot][0] == 0 for r in program.results):
+        return None
+    count = len(plan.outs)
+    sizes = kernel.rank if isinstance(kernel, Map) else 3
+    for i, spec in enumerate(plan.outs):
+        if spec is not plan.ins[0] or not spec.contiguous or not spec.numel:
+            continue
+        if not sizes:
+            alike = kernel.steps[i] == kernel.steps[count] == "1"
+        else:
+            strides = [plan.tail[sizes * (k + 1) : sizes * (k + 2)] for k in (i, count)]
+            alike = strides[0] == strides[1]
+        if alike:
+            return i
+    return None
+
+
+def _run_plan(plan: Plan, params: int, over: int | None, constants: dict[str, Any]) -> str:
     """Launch the one kernel; its results are out0, out1, ..."""
     outs = range(len(plan.outs))
     blocks = [plan.pool.blocks(room) for room in plan.rooms]
@@ -235,12 +286,17 @@ def _run_plan(plan: Plan, params: int, constants: dict[str, Any]) -> str:
         *_names("n", len(plan.tail)),
         *_names("p", params),
     ]
+    taken = [template.take("0", i, "home", f"blocks{i}", f"room{i}") for i in outs]
+    handles = [template.handle(i, f"spec{i}") + f"out{i}._node = None\n" for i in outs]
+    if over is not None:
+        taken[over] = _OVER.format(i=over, taken=indent(taken[over] + handles[over], " " * 4))
+        handles[over] = ""
     return "".join(
         [
             f"{', '.join(_names('p', params))}, = node.params\n" if params else "",
-            *[template.take("0", i, "home", f"blocks{i}", f"room{i}") for i in outs],
+            *taken,
             f"plan.launch({', '.join(arguments)})\n",
-            *[template.handle(i, f"spec{i}") + f"out{i}._node = None\n" for i in outs],
+            *handles,
         ]
     )
 
@@ -262,29 +318,36 @@ def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
     places = [None if r is None else program.rooted(r) for r in program.results]
     owners = [None if p is None else p.slot for p in places]
     fresh: list[bool] = []
+    inherited: list[bool] = []
     parts: list[str] = []
     for i, place in enumerate(places):
         if place is None:
             parts.append("None")
             fresh.append(False)
+            inherited.append(False)
             continue
         slot, skip, spec = place
         name = f"g{slot}" if slot < came else f"out{program.made.index(slot)}"
         whole = spec is program.specs[slot] and not skip
-        fresh.append(whole and slot >= came and owners.count(slot) == 1)
+        alone = whole and owners.count(slot) == 1
+        fresh.append(alone and slot >= came)
+        inherited.append(alone)
         if not whole:
             constants |= {f"view{i}": spec, f"skip{i}": skip}
             name = f"make_view({name}, view{i}, {name}._offset + skip{i})"
         parts.append(name)
     constants["fresh"] = tuple(fresh)
+    if came == 1 and inherited != fresh:
+        constants["inherited"] = tuple(inherited)
     return parts
 
 
-def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
+def recall(node: Node, sums: dict[Any, Any], owned: Collection[Any], retain: bool) -> Parts | None:
     """The gradients of a node's operands by a program; None where the rule has to run.
 
     The present gradients are removed from `sums`, and the saves are freed unless the graph is
-    retained. For a pass that records nothing and has nothing special around it.
+    retained. `owned` has the keys of `sums` whose gradient nobody else holds. For a pass that
+    records nothing and has nothing special around it.
     """
     g = sums.pop(node, None)
     if g is None:
@@ -293,7 +356,7 @@ def recall(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
     if programs and node.dropped is None:
         found = programs.get(g._spec)
         if found is not None:
-            made: Parts | None = found.run(node, g)
+            made: Parts | None = found.run(node, node in owned, g)
             if made is not None:
                 if not retain:
                     node.saved = None
@@ -320,7 +383,7 @@ def by_program(node: Node, grads: Sequence[Value | None], retain: bool) -> Parts
     if not came or not node.grad.programs:
         return None
     found = node.grad.programs.get(key_of(grads))
-    made: Parts | None = None if found is None else found.run(node, *came)
+    made: Parts | None = None if found is None else found.run(node, False, *came)
     if made is not None and not retain:
         node.saved = None
         node.outs = ()

@@ -28,7 +28,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool
 from rushlight.tape.record import call
 from rushlight.tape.record.call import make_storage
-from rushlight.tape.record.needed import Needed, fitted
+from rushlight.tape.record.needed import Needed, fitted, make_dense
 from rushlight.tape.record.op import Grad, Op, Plan, Shadow, Static
 from rushlight.tape.record.value import Value
 
@@ -379,6 +379,8 @@ class Vjp:
             arrived = [sums.pop(slot, None) for slot in slots]
             if grad is None or all(g is None for g in arrived):
                 continue
+            if grad.dense:
+                make_dense(arrived)
             numbers = params if step.params is None else step.params
             saved = {
                 *[step.sources[i] for i in grad.saves_in],

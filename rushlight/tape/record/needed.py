@@ -17,7 +17,8 @@ class Needed:
     """Set by `ops/`; see `provide`."""
 
     add: Callable[[Value, Value], Value]
-    add_into: Callable[[Value, Value], None]  # target += value, without record
+    # target += value, without record; with True target = value + target, of one spec.
+    add_into: Callable[..., None]
     # `add_into` of pairs, prepared writes, and calls after them: all or none.
     add_all: Callable[[Any, Any, Any], None]
     # Copies a value's bits into another's memory, without record.
@@ -84,6 +85,15 @@ def fitted(part: Value, spec: Spec) -> Value:
     if part._spec.shape != spec.shape:
         part = Needed.sum_to(part, spec.shape)
     return part if part._spec.dtype is spec.dtype else Needed.cast(part, spec.dtype)
+
+
+def make_dense(grads: list[Value | None]) -> None:
+    """Replace gradients by contiguous copies, in the list: where it held the last reference, the
+    memory of the old one is freed here.
+    """
+    for i, g in enumerate(grads):
+        if g is not None and not g._spec.contiguous:
+            grads[i] = Needed.clone(g)
 
 
 def edge_of(value: Value) -> Any:

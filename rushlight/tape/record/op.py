@@ -203,10 +203,13 @@ class Grad:
     needed). `only` is the index of the one input in `needs`; -1: there are several. `programs`
     keeps the programs made of it, by the specs of the present gradients (Note [Derivatives]); a
     derivative that no plan keeps has none. `fused(specs)` gives such a program without a trace, or
-    None.
+    None. `dense`: the rule reads contiguous gradients only, and gets such.
     """
 
-    __slots__ = ("fused", "hands_on", "needs", "only", "programs", "rule", "saves_in", "saves_out")
+    __slots__ = (
+        *("dense", "fused", "hands_on", "needs", "only", "programs", "rule"),
+        *("saves_in", "saves_out"),
+    )
 
     def __init__(
         self,
@@ -224,6 +227,7 @@ class Grad:
         self.rule = rule
         self.fused = fused
         self.hands_on = hands_on  # whether the rule only passes launch parameters on
+        self.dense = False
         self.programs: Cache | None = None
 
 

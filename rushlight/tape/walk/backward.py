@@ -5,8 +5,9 @@
    arrival, which is fixed.
 2. A node's derivative gives a gradient per operand, in the operand's shape and dtype, and tells
    which are fresh buffers: by a program where there is one (Note [Derivatives]), else by its rule
-   (`differentiated`). `Walk.arrive` adds them up. The only gradient of a node, from a call with
-   one operand that needs gradients, is stored without it: a chain is made of such calls.
+   (`differentiated`). `Walk.arrive` adds them up, in the memory of one of them where that is a
+   fresh buffer (`Walk.owned`). The only gradient of a node, from a call with one operand that needs
+   gradients, is stored without it: a chain is made of such calls.
 3. Hooks get the sum, once. A leaf's `.grad` is a buffer of its own: a shared gradient or a view is
    copied first.
 4. Saved values are freed as soon as their node has run, unless the graph is retained.
@@ -38,7 +39,7 @@ from rushlight.tape.program.derivative import (
     recall,
 )
 from rushlight.tape.program.trace import trace
-from rushlight.tape.record.needed import Needed, fits, fitted
+from rushlight.tape.record.needed import Needed, fits, fitted, make_dense
 from rushlight.tape.record.op import Shadow
 from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Leaf, Node, Output, Value
@@ -211,6 +212,10 @@ class Walk:
                 self.owned.add(key)
         elif key in self.owned and self.in_place:
             Needed.add_into(present, value)
+        elif owned and self.in_place and value._spec is present._spec:
+            Needed.add_into(value, present, True)
+            sums[key] = value
+            self.owned.add(key)
         else:
             sums[key] = Needed.add(present, value)
             self.owned.add(key)
@@ -222,7 +227,7 @@ class Walk:
     def run(self) -> None:
         waiting, sums = self.waiting, self.sums
         few, recalls, retain = self._quick(), self.recalls, self.retain
-        arrive = self.arrive
+        arrive, owned = self.arrive, self.owned
         ready = self.start()
         while ready:
             node = ready.pop()
@@ -232,17 +237,23 @@ class Walk:
             made = None
             if recalls and node.hooks is None and (few is None or node in few):
                 try:
-                    made = recall(node, sums, retain)
+                    made = recall(node, sums, owned, retain)
                 except Exception as error:
                     tell_place(error, node)
                     raise
-            parts, fresh = self._run_node(node) if made is None else made
+            if made is None:
+                parts = part = None  # the node's own gradients: it may free them early
+                parts, fresh = self._run_node(node)
+            else:
+                parts, fresh = made
             only = node.grad.only
             if only >= 0 and parts:
                 edge, part = node.edges[only], parts[only]
                 alone = edge.__class__ is Node and waiting[edge] == 1 and edge not in sums
                 if alone and part is not None:
                     sums[edge] = part  # see Note [Backward] 2
+                    if fresh[only]:
+                        owned.add(edge)
                     ready.append(edge)
                     continue
             for edge, part, mine in zip(node.edges, parts, fresh):  # noqa: B905 (they may be empty)
@@ -283,8 +294,10 @@ class Walk:
             grads = run_before(node, grads)
             if all(g is None for g in grads):
                 return nothing
+        asked = self.wanted is not None and node in self.wanted
+        mine = node in self.owned and self.in_place and node.hooks is None and not asked
         try:
-            parts, fresh = differentiated(node, grads, self.retain)
+            parts, fresh = differentiated(node, grads, self.retain, mine)
             if Mode.on and not is_judged(node, grads):
                 checks.check_node(node, grads, parts, self.create)
         except Exception as error:
@@ -443,16 +456,21 @@ def _writable(grad: Value) -> bool:
     )
 
 
-def differentiated(node: Node, grads: list[Value | None], retain: bool) -> Parts:
+def differentiated(
+    node: Node, grads: list[Value | None], retain: bool, mine: bool = False
+) -> Parts:
     """What a node's derivative gives for the gradients that came; its program is kept.
 
-    The saves are given back, unless the graph is retained, before gradients are fitted.
+    The saves are given back, unless the graph is retained, before gradients are fitted. `mine`: the
+    only gradient is a fresh buffer that nobody else holds.
     """
     state, grad, params = STATE.get(), node.grad, node.params
+    if grad.dense:
+        make_dense(grads)
     traced = grad.programs is not None and (not params or grad.hands_on or bool(grad.fused))
     region = None if state.grad or Mode.on or not state.regional else state.region
     if traced and region is not None and region.witness is None:
-        return _in_region(node, grads, retain, state)
+        return _in_region(node, grads, retain, mine, state)
     usual = not (state.special or state.grad or node.dropped is not None)
     if usual and traced:
         key = program_key(grads)
@@ -471,7 +489,9 @@ def differentiated(node: Node, grads: list[Value | None], retain: bool) -> Parts
     return _fit(node, parts, fresh)
 
 
-def _in_region(node: Node, grads: list[Value | None], retain: bool, state: Any) -> Parts:
+def _in_region(
+    node: Node, grads: list[Value | None], retain: bool, mine: bool, state: Any
+) -> Parts:
     """`differentiated` inside a region: see Note [Derivatives] 6."""
     key, programs = program_key(grads), node.grad.programs
     outs, saved = saves_of(node)
@@ -481,7 +501,7 @@ def _in_region(node: Node, grads: list[Value | None], retain: bool, state: Any) 
     found = programs.get(key)
     if made is None and found is not None:
         values = [*[g for g in grads if g is not None], *outs, *saved]
-        made = found.run_in_region(node, values, state.region)
+        made = found.run_in_region(node, mine, values, state.region)
     if made is None:
         parts, fresh = _by_rule(node, grads, outs, saved)
     if not retain:

@@ -275,7 +275,7 @@ class ParallelWalk(Walk):
         found = None
         if self.recalled and self.wanted is None and node.hooks is None:
             try:
-                found = recall(node, self.sums, self.retain)
+                found = recall(node, self.sums, self.owned, self.retain)
             except Exception as error:
                 tell_place(error, node)
                 raise
