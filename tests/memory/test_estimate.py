@@ -44,6 +44,8 @@ def cnn() -> nn.Module:
         nn.Conv2d(3, 16, 3, padding=1),
         nn.BatchNorm2d(16),
         nn.ReLU(),
+        # Enough of them that a batch norm alone is not the peak.
+        *[layer for _ in range(3) for layer in (nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())],
         nn.Conv2d(16, 16, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.Flatten(),

@@ -145,7 +145,7 @@ def test_a_launch_that_no_gradient_reads_is_left_out():
     g = rl.ones(4)
     _, program = trace(lambda: (g, rl.exp(g))[0], [g])
     assert len(program.steps) == 1
-    made = Derivative.of(program, Grad(1, (), (), rl.exp), 1, 0).run(None, g)
+    made = Derivative.of(program, Grad(1, (), (), rl.exp), 1, 0).run(None, False, g)
     assert made == ((g,), (False,))
 
 

@@ -33,10 +33,9 @@ from typing import Any
 from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
-from rushlight.kernel.shapes import Map
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.recipe import Recipe, source_of
-from rushlight.tape.program.program import Program, Reference, Step
+from rushlight.tape.program.program import Program, Reference, Step, writes_over
 from rushlight.tape.record import call, template
 from rushlight.tape.record.op import Grad, Plan
 from rushlight.tape.record.state import STATE
@@ -246,26 +245,13 @@ def _read(grad: Grad, came: int, launches: bool) -> str:
 def _result_over(program: Program, plan: Plan | None) -> int | None:
     """A result of the only kernel that may be written over the first input, or None.
 
-    Both have one spec and, in the launch, the same strides, and no result shows the input.
+    No result shows that input.
     """
-    kernel = None if plan is None else plan.kernel
-    if plan is None or kernel is None or program.given[0] is not plan.ins[0]:
+    if plan is None or program.given[0] is not plan.ins[0]:
         return None
     if any(r is not None and program.roots[r.slot][0] == 0 for r in program.results):
         return None
-    count = len(plan.outs)
-    sizes = kernel.rank if isinstance(kernel, Map) else 3
-    for i, spec in enumerate(plan.outs):
-        if spec is not plan.ins[0] or not spec.contiguous or not spec.numel:
-            continue
-        if not sizes:
-            alike = kernel.steps[i] == kernel.steps[count] == "1"
-        else:
-            strides = [plan.tail[sizes * (k + 1) : sizes * (k + 2)] for k in (i, count)]
-            alike = strides[0] == strides[1]
-        if alike:
-            return i
-    return None
+    return next((i for i in range(len(plan.outs)) if writes_over(plan, i, 0)), None)
 
 
 def _run_plan(plan: Plan, params: int, over: int | None, constants: dict[str, Any]) -> str:

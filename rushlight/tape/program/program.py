@@ -10,8 +10,9 @@
 3. View steps stay among the steps: `call` records them and `vjp` differentiates them. `launches` is
    derived from the steps once and reads roots only.
 4. A block that a launch fills is allocated at the launch, and freed after its last reader, unless
-   it is a result's. The caller either gives the results' memory (`launch`, as a kernel is called)
-   or gets it (`make`).
+   it is a result's. A kernel that reads a block last writes a result of the same layout over it
+   (`writes_over`). The caller either gives the results' memory (`launch`, as a kernel is called) or
+   gets it (`make`).
 5. A Program depends on specs and static arguments only, never on elements, addresses or gradients.
    The same program makes the same launches in the same order, so the same bits.
 6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the present
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool
+from rushlight.kernel.shapes import Map
 from rushlight.tape.record import call
 from rushlight.tape.record.call import make_storage
 from rushlight.tape.record.needed import Needed, fitted, make_dense
@@ -81,7 +83,8 @@ class Launch(NamedTuple):
     plan: Plan
     numbers: tuple[Any, ...]  # the numbers after the addresses
     take: Callable[[list[Any]], Sequence[int]]  # indices of its arguments among all addresses
-    result: int | None  # the first block that it fills: one of `made`, or None for a scratch block
+    # The first block that it takes: one of `made`, None for a scratch block, -1: it takes none.
+    result: int | None
     room: int  # of that block
     end: ScratchBlock | None  # a scratch block whose last reader it is
     rest: Rest | None
@@ -314,7 +317,7 @@ class Program:
             for plan, numbers, take, result, room, end, rest in self.launches:
                 if result is None:
                     addresses.append(plan.pool.take(room))
-                elif made is not None:
+                elif made is not None and result >= 0:
                     made[result] = storage = make_storage(plan.pool, room, birth)
                     addresses[result] = storage.address
                 if rest is None:
@@ -469,7 +472,9 @@ def _launches(program: Program) -> tuple[Launch, ...]:
     index = {slot: i for i, slot in enumerate(program.made)}
     index.update({i: count + i for i in range(len(program.given))})
     last = _last_readers(program)
+    home = _homes(program, last)
     scratch: dict[int, ScratchBlock] = {}  # by slot
+    taken: set[int] = set()
     found: list[Launch] = []
     for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
         if step.is_view:
@@ -477,10 +482,14 @@ def _launches(program: Program) -> tuple[Launch, ...]:
         slots = range(first, first + len(step.outs))
         blocks: list[tuple[int | None, int]] = []
         for slot, room in zip(slots, step.plan.rooms, strict=True):
-            blocks.append((index.get(slot), room))
-            if slot not in index:
-                index[slot] = count + len(program.given) + len(scratch)
-                scratch[slot] = ScratchBlock(index[slot], step.plan.pool, room)
+            owner = home.get(slot, slot)
+            if owner not in taken:
+                taken.add(owner)
+                blocks.append((index.get(owner), room))
+                if owner not in index:
+                    index[owner] = count + len(program.given) + len(scratch)
+                    scratch[owner] = ScratchBlock(index[owner], step.plan.pool, room)
+            index[slot] = index[owner]
         read = [program.roots[source] for source in step.sources]
         places = (
             *[(index[slot], 0) for slot in slots],
@@ -489,12 +498,54 @@ def _launches(program: Program) -> tuple[Launch, ...]:
         ends = [block for slot, block in scratch.items() if last[slot] == number]
         own = step.params is None
         rest: Rest | None = Rest(own, tuple(blocks[1:]), tuple(ends[1:]))
-        if not own and len(blocks) == 1 and len(ends) < 2:
+        if not own and len(blocks) < 2 and len(ends) < 2:
             rest = None
         numbers = (*step.plan.tail, *(step.params or ()))
         end = ends[0] if ends else None
-        found.append(Launch(step.plan, numbers, _taker(places), *blocks[0], end, rest))
+        block = blocks[0] if blocks else (-1, 0)
+        found.append(Launch(step.plan, numbers, _taker(places), *block, end, rest))
     return tuple(found)
+
+
+def writes_over(plan: Plan, out: int, given: int) -> bool:
+    """Whether result `out` may have the memory of input `given`: Note [Kernel arguments].
+
+    Both have one spec, and the kernel walks them in the same way.
+    """
+    kernel, spec = plan.kernel, plan.outs[out]
+    if kernel is None or spec is not plan.ins[given] or not spec.contiguous or not spec.numel:
+        return False
+    places = out, len(plan.outs) + given
+    rank = kernel.rank if isinstance(kernel, Map) else 3
+    if not rank:
+        return all(kernel.steps[place] == "1" for place in places)
+    first, second = [plan.tail[rank * (k + 1) : rank * (k + 2)] for k in places]
+    sizes = plan.tail[:rank]
+    return all(n == 1 or a == b for n, a, b in zip(sizes, first, second, strict=True))
+
+
+def _homes(program: Program, last: dict[int, int]) -> dict[int, int]:
+    """Slots that lie in the block of another: the last that is written over them."""
+    results = {program.rooted(r).slot for r in program.results if r is not None}
+    over: dict[int, int] = {}
+    for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
+        if step.is_view:
+            continue
+        read = [program.roots[s] for s in step.sources]
+        roots = [root for root, _ in read]
+        free = set(range(len(step.outs)))
+        for i, (root, skip) in enumerate(read):
+            ends = root >= len(program.given) and root not in results and last[root] == number
+            if not ends or skip or roots.count(root) > 1:
+                continue
+            whole = program.specs[root].nbytes == step.plan.ins[i].nbytes
+            found = [j for j in free if whole and writes_over(step.plan, j, i)]
+            if found:
+                over[root] = first + found[0]
+                free.discard(found[0])
+    for slot in reversed(over):
+        over[slot] = over.get(over[slot], over[slot])
+    return over
 
 
 def _taker(places: Sequence[tuple[int, int]]) -> Callable[[list[Any]], Sequence[int]]:
