@@ -52,15 +52,16 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
     flying = [s for s in with_recipe(pool) if s.block is not None and s.recipe.fleeting]
     now = sum(s.room for s in flying) + call_bytes(floor, call, inputs)
     calls = max((floor.of(_saves(node)) for node in nodes), default=0)
-    most = int(max(now, calls, Pass(nodes, leaves, floor).most) * _SHARE)
+    known = max(now, calls, Pass(nodes, leaves, floor).most)
+    most = int(known * _SHARE)
     if walk is None:
         specs = {leaf.spec for leaf in _on(pool, _every_leaf())}
         for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
             specs.update(plan.ins, plan.outs)
         planned = int((gradient_bytes(leaves) + _planned(pool, specs)) * _SHARE)
-        if pool.peak > (pool.limit or 0):  # earlier steps ran without a limit, in so much
-            planned = min(planned, pool.peak - static)
         most = max(most, planned)
+        if pool.peak > (pool.limit or 0):  # earlier steps ran without a limit, in so much
+            most = min(most, max(known, pool.peak - static))
     return static + most
 
 
