@@ -161,3 +161,45 @@ def test_a_policy_that_fails_changes_nothing():
 def test_what_is_no_policy_is_refused():
     with pytest.raises(TypeError, match=r"a method score\(storage\)"):
         memory.budget("1MiB", policy=len)
+
+
+class Noting(memory.LeastWork):
+    """Keeps the candidates by op."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, memory.Candidate] = {}
+
+    def score(self, storage: memory.Candidate) -> float:
+        self.seen[storage.op] = storage
+        return super().score(storage)
+
+
+def test_what_a_dropped_value_is_made_from_is_used_with_it():
+    x, policy = rl.rand(SIZE), Noting()
+    with memory.budget(1 << 30, policy=policy):
+        a = x * 2.0
+        b, c = a.exp(), x.cos()
+        used = b.sin()  # some calls after the last use of the product
+        region.drop(b._memory)
+        region.reclaim(pool_of("cpu"), SIZE)
+    assert policy.seen["mul"].age == policy.seen["sin"].age == 0
+    assert policy.seen["cos"].age == 1
+    policy.seen.clear()  # a ranking keeps the policy
+    del a, c, used
+
+
+def test_a_value_that_was_rebuilt_is_dropped_later():
+    x, policy = rl.rand(SIZE), Noting()
+    with memory.budget(1 << 30, policy=policy):
+        a = x * 2.0
+        for _ in range(2):
+            region.drop(a._memory)
+            assert (a + 1.0).numel() == SIZE
+        region.reclaim(pool_of("cpu"), SIZE)
+    seen = policy.seen.pop("mul")
+    assert seen.runs == 2
+    score = policy.score(seen)
+    seen.runs = 0
+    assert policy.score(seen) < score
+    policy.seen.clear()
+    del a, seen

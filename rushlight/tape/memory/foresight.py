@@ -88,7 +88,9 @@ class Foresight:
             return None
         uses = known.uses[recipe.call]
         following = bisect_right(uses, self.now)
-        return uses[following] - self.now if following < len(uses) else NEVER
+        wait = uses[following] - self.now if following < len(uses) else NEVER
+        wanted = recipe.wanted - self.now
+        return wanted if 0 < wanted < wait else wait
 
 
 FORESIGHT = Foresight()

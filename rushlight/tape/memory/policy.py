@@ -19,17 +19,24 @@ _CALL = 10_000.0
 class Candidate:
     """A storage that can be dropped and rebuilt or copied back, as given to a policy."""
 
-    __slots__ = ("age", "fits", "nbytes", "storage", "wait", "work")
+    __slots__ = ("age", "fits", "nbytes", "runs", "storage", "wait", "work")
 
     nbytes: int  # the size of its block
     # To rebuild it and its dropped ancestors, or to copy it: roughly elements times instructions.
     work: float
-    age: int  # calls since its last use
-    wait: int | None  # calls until its next use; None where no earlier step tells
+    age: int  # calls since its last use, or since that of a dropped value that is made from it
+    # Calls until its next use, or until that of such a dropped value; None where no earlier step
+    # tells.
+    wait: int | None
+    runs: int  # how often it was rebuilt
     fits: bool  # whether its block has the requested size, so that it is reused directly
 
     def __init__(
-        self, storage: Storage, room: int, costs: dict[Recipe, float], offload: Offload
+        self,
+        storage: Storage,
+        room: int,
+        costs: dict[Recipe, float],
+        offload: Offload,
     ) -> None:
         recipe: Recipe = storage.recipe
         self.storage = storage
@@ -37,6 +44,7 @@ class Candidate:
         self.work = offload.work(storage, rebuild_cost(recipe, costs))
         self.age = Counters.tick - recipe.used
         self.wait = FORESIGHT.wait(recipe)
+        self.runs = recipe.runs
         self.fits = storage.room == room
 
     @property
@@ -61,7 +69,8 @@ class LeastWork:
 
     def score(self, storage: Candidate) -> float:
         calls = storage.age if storage.wait is None else storage.wait
-        per_byte = storage.work / (storage.nbytes * (calls + 1.0))
+        work = storage.work * (storage.runs + 1.0)
+        per_byte = work / (storage.nbytes * (calls + 1.0))
         return per_byte if storage.fits else per_byte * _OTHER_SIZE
 
 
@@ -70,22 +79,20 @@ LEAST_WORK = LeastWork()
 
 def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
     """The work to rebuild a result, with that of its dropped ancestors."""
-    stack = [recipe]
+    if recipe in costs:
+        return costs[recipe]
+    stack = [(recipe, recipe.missing())]
     while stack:
-        step = stack[-1]
-        if step in costs:
-            stack.pop()
-            continue
-        missing = step.missing()
-        waiting = [r for r in missing if r not in costs]
+        step, missing = stack[-1]
+        waiting = [(r, r.missing()) for r in missing if r not in costs]
         if waiting:
             stack.extend(waiting)
             continue
+        stack.pop()
         work = step.plan.cost
         if missing:  # most often one was made from the others
             last = max(missing, key=costs.__getitem__)
-            work += costs[last] + sum(r.plan.cost for r in missing if r is not last)
+            work += costs[last] + sum([r.plan.cost for r in missing if r is not last])
         # What a gradient was made from is freed with the gradients before it, and with their saves.
         costs[step] = _CALL + (max(work, step.path) if step.fleeting else work)
-        stack.pop()
     return costs[recipe]

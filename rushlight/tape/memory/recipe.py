@@ -89,7 +89,8 @@ class Recipe:
 
     __slots__ = (
         *("__weakref__", "call", "fleeting", "length", "mark", "onto", "outs", "params", "path"),
-        *("plan", "proof", "record", "saved", "serial", "sources", "used", "writes"),
+        *("plan", "proof", "record", "runs", "saved", "serial", "sources", "used", "wanted"),
+        "writes",
     )
 
     def __init__(
@@ -112,6 +113,8 @@ class Recipe:
         self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
         self.record: Any = None  # of the step, and the index of its call: see Note [Foresight]
         self.call = 0
+        self.wanted = 0  # the index of the call for which a dropped result made from it is rebuilt
+        self.runs = 0  # how often it was run again
         # The last record that saved a result, which then stays until backward comes to it.
         self.saved: weakref.ref[Node] | None = None
         self.fleeting = False  # made by a backward pass, whose values are freed one after another
@@ -181,12 +184,19 @@ class Recipe:
 
         That of a saved result is in backward: what no record saved is gone by then.
         """
-        return [
-            origin
-            for origin, index, _ in self.sources
-            if origin.__class__ is Recipe
-            and ((self.saved is not None and origin.saved is None) or not origin.at_hand(index))
-        ]
+        found = []
+        for origin, index, _ in self.sources:
+            if origin.__class__ is Recipe:
+                reference = origin.outs[index]
+                storage = None if reference is None else reference()
+                if (
+                    storage is None
+                    or storage.recipe is not origin
+                    or (self.saved is not None and origin.saved is None)
+                    or (storage.block is None and storage.copy is None)
+                ):
+                    found.append(origin)
+        return found
 
 
 def source_of(value: Value) -> Source:

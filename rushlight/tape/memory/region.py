@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import offload, replay
-from rushlight.tape.memory.foresight import NEVER, Foresight
+from rushlight.tape.memory.foresight import FORESIGHT, NEVER, Foresight
 from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy, rebuild_cost
 from rushlight.tape.memory.recipe import Mark, Recipe, groups_of_sources, with_recipe
@@ -88,57 +89,81 @@ class Region:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
-class Ranking:
-    """The storages of a pool that can be dropped for blocks of one size, the last one first.
+class Drops:
+    """How many values were dropped so far."""
 
-    Made once for many requests; `tick` is when.
+    count = 0
+
+
+# Late, small, score, number, drops before the score, serial, storage.
+Item = tuple[bool, bool, float, int, int, int, "weakref.ref[Storage]"]
+
+
+class Ranking:
+    """The storages of a pool that can be dropped for blocks of one size: a heap by score.
+
+    Made once for many requests; `tick` is when. A drop raises the scores of others, so a score is
+    computed again before its storage is chosen, where values were dropped since.
     """
 
-    __slots__ = ("items", "offload", "policy", "tick", "until")
+    __slots__ = ("copied", "items", "offload", "policy", "room", "tick", "until")
 
     def __init__(self, pool: Pool, room: int, policy: Policy, offload: Offload) -> None:
+        self.room = room
+        self.policy = policy
+        self.offload = offload
+        self.copied = offload.takes(pool) and not offload.is_measured
         costs: dict[Recipe, float] = {}
-        scored = []
-        copied = offload.takes(pool) and not offload.is_measured
+        self.items: list[Item] = []
         for i, storage in enumerate(with_recipe(pool)):
             stays = storage.recipe.is_settled and not storage.copy and not offload.takes(pool)
             if storage.block is not None and not stays:
-                candidate = Candidate(storage, room, costs, offload)
-                # What a backward pass has made comes last: to rebuild it is to repeat the pass.
-                late = storage.recipe.fleeting and candidate.wait != NEVER and not copied
-                small = storage.room < _SMALLEST_DROP
-                scored.append((late, small, policy.score(candidate), i, storage))
-        scored.sort(reverse=True)
-        self.items = [(s.recipe.serial, late, weakref.ref(s)) for late, *_, s in scored]
-        self.policy = policy
-        self.offload = offload
+                self.items.append(self._item(storage, i, costs))
+        heapify(self.items)
         self.tick = Counters.tick
-        self.until = self.tick + len(scored) // _PER_RANKING
+        self.until = self.tick + len(self.items) // _PER_RANKING
+
+    def _item(self, storage: Storage, number: int, costs: dict[Recipe, float]) -> Item:
+        recipe: Recipe = storage.recipe
+        candidate = Candidate(storage, self.room, costs, self.offload)
+        # What a backward pass has made comes last: to rebuild it is to repeat the pass.
+        late = recipe.fleeting and candidate.wait != NEVER and not self.copied
+        small = storage.room < _SMALLEST_DROP
+        score = self.policy.score(candidate)
+        return late, small, score, number, Drops.count, recipe.serial, weakref.ref(storage)
 
     def choose(self, room: int, want: int, spared: set[Storage], late: bool) -> list[Storage]:
         """The first storages, of `want` bytes or with one of the room asked for, or all.
 
         Without `late` only those before the values of a backward pass.
         """
-        chosen: list[Storage] = []
-        skipped: list[tuple[int, bool, weakref.ref[Storage]]] = []
-        freed = 0
-        while self.items and freed < want and (late or not self.items[-1][1]):
-            item = self.items.pop()
-            storage = item[2]()
+        chosen: dict[Storage, Item] = {}
+        skipped: list[Item] = []
+        costs: dict[Recipe, float] = {}
+        items, freed = self.items, 0
+        while items and freed < want and (late or not items[0][0]):
+            item = heappop(items)
+            storage = item[-1]()
             recipe = None if storage is None or storage.block is None else storage.recipe
-            if storage is None or recipe is None or recipe.serial != item[0]:
+            if storage is None or recipe is None or recipe.serial != item[-2]:
                 continue
             if storage in spared:
                 skipped.append(item)
-            elif recipe.used <= self.tick:  # else it is ranked again next time
-                chosen.append(storage)
-                freed += storage.room
-                if storage.room == room:
-                    break
-        found = _enough(chosen, min(want, freed))
-        left = [(s.recipe.serial, False, weakref.ref(s)) for s in chosen if s not in found]
-        self.items += reversed([*left, *skipped])
+                continue
+            if recipe.used > self.tick:  # it is ranked again next time
+                continue
+            if item[4] != Drops.count:
+                again = self._item(storage, item[3], costs)
+                if (again[0] and not late) or (items and again > items[0]):
+                    heappush(items, again)
+                    continue
+            chosen[storage] = item
+            freed += storage.room
+            if storage.room == room:
+                break
+        found = _enough(list(chosen), min(want, freed))
+        for item in (*skipped, *[chosen[s] for s in chosen if s not in found]):
+            heappush(items, item)
         return found
 
 
@@ -156,12 +181,11 @@ def reclaim(pool: Pool, room: int) -> bool:
     with replay.LOCK:
         there, live = offload.here(), pool.live
         while True:
-            chosen, brought = _choose(pool, room, there)
+            chosen = _choose(pool, room, there)
             if not chosen:
                 return pool.live < live or free_sources(pool)
             gone = [storage for storage in chosen if _let_go(storage, there)]
-            if not brought.isdisjoint(gone):
-                Pins.note_dropped(gone)
+            Pins.note_dropped(gone)
             if gone:
                 return True
             _RANKINGS.clear()  # no copy could be made
@@ -204,8 +228,8 @@ def free_sources(pool: Pool) -> bool:
     return pool.live < live
 
 
-def _choose(pool: Pool, room: int, there: Offload) -> tuple[list[Storage], set[Storage]]:
-    """The storages to drop, and those that replays have pinned."""
+def _choose(pool: Pool, room: int, there: Offload) -> list[Storage]:
+    """The storages to drop."""
     limit = pool.limit
     over = 0 if limit is None else pool.live + room - limit
     want = over if over > 0 else room  # the device itself is full
@@ -221,9 +245,9 @@ def _choose(pool: Pool, room: int, there: Offload) -> tuple[list[Storage], set[S
     ):
         chosen = ranking.choose(room, want, spared, late=False)
         if chosen:
-            return chosen, brought
+            return chosen
     if _has_grown(pool) and free_sources(pool):
-        return [], brought
+        return []
     if len(_RANKINGS) > _MOST_RANKINGS:
         _RANKINGS.clear()
     ranking = _RANKINGS[key] = Ranking(pool, room, policy, there)
@@ -232,7 +256,7 @@ def _choose(pool: Pool, room: int, there: Offload) -> tuple[list[Storage], set[S
         chosen = chosen or ranking.choose(room, want, kept, late=False)
     for kept in (brought, pinned):
         chosen = chosen or ranking.choose(room, want, kept, late=True)
-    return chosen, brought
+    return chosen
 
 
 def _let_go(storage: Storage, there: Offload) -> bool:
@@ -276,7 +300,31 @@ def _policy() -> Policy:
     return LEAST_WORK
 
 
+def _want_sources(recipe: Recipe) -> None:
+    """Note when what a dropped value is made from is used: with the value, if not before."""
+    foresight = FORESIGHT
+    wait = foresight.wait(recipe)
+    at = 0 if wait is None or wait == NEVER else foresight.now + wait
+    used, stack = recipe.used, [recipe]
+    while stack:
+        for origin, index, _ in stack.pop().sources:
+            if origin.__class__ is not Recipe:
+                continue
+            sooner = at and not foresight.now < origin.wanted <= at
+            if sooner:
+                origin.wanted = at
+            if origin.used < used:
+                origin.used = used
+            elif not sooner:
+                continue
+            if not origin.at_hand(index):
+                stack.append(origin)
+
+
 def drop(storage: Storage) -> None:
+    Drops.count += 1
+    if storage.copy is None:
+        _want_sources(storage.recipe)
     if Counters.watch is not None:
         Counters.watch.dropped(storage)
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].

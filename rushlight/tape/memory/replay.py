@@ -2,12 +2,14 @@
 
 # Note [Replay]
 1. `Rebuild` makes dropped bytes from the nearest ancestors that are present: depth first, with a
-   stack of frames, a recipe's sources in the order in which they were first made.
+   stack of frames. Of a recipe's sources those that are missing come first, the one with the
+   longest chain of recipes before the others: little is held while a chain is rebuilt.
 2. Pinned is what the running kernel reads and writes. All else that has a recipe may be dropped for
    a replay's own allocations, in this order: what the replay does not need; what it needs again
    later (`uses`); the sources that waiting frames have so far, of each frame once; gradients. What
-   was dropped is rebuilt when its turn comes: each recipe runs once where memory allows, and at
-   most `MOST_RUNS` times in one replay. After that, BudgetError.
+   was dropped is rebuilt when its turn comes, and what it reads counts as needed again (`expect`):
+   each recipe runs once where memory allows, and at most `MOST_RUNS` times in one replay. After
+   that, BudgetError.
 3. Results that nobody holds are freed after their last use in the replay.
 4. Writes in a row are applied to one block, from the last version that is present, or whole.
 5. Every storage that can be dropped has a recipe, and every storage with a recipe has address None,
@@ -21,10 +23,11 @@
 # Note [Floor]
 The least limit for a call is what is plain, plus the most of these: the blocks of its inputs and
 results; and for each input, in the order of making, its own need and the blocks of the inputs
-before it. The need of a present or plain input is its block; that of a dropped one follows from its
-recipe in the same way. For a chain of calls this is the largest call; for residual nets the largest
-call and the skips around it; for a U-Net the largest call and the skips that are open there; for a
-balanced tree it grows with the depth.
+before it (the order of Note [Replay] 1 needs no more, but for values that several inputs share).
+The need of a present or plain input is its block; that of a dropped one follows from its recipe in
+the same way. For a chain of calls this is the largest call; for residual nets the largest call and
+the skips around it; for a U-Net the largest call and the skips that are open there; for a balanced
+tree it grows with the depth.
 """
 
 from __future__ import annotations
@@ -62,7 +65,7 @@ from rushlight.tape.record.written import describe_writes
 
 LOCK = locks.reentrant_lock()
 
-MOST_RUNS = 64
+MOST_RUNS = 16
 
 _defined: dict[str, Any] = {}
 exec(template.making_storage(), {"new": object.__new__, "Storage": Storage}, _defined)
@@ -85,7 +88,7 @@ class Counters:
 class Pins:
     """Storages that must not be dropped during one call; a context manager."""
 
-    __slots__ = ("__weakref__", "frames", "groups", "me", "uses")
+    __slots__ = ("__weakref__", "expected", "frames", "groups", "me", "uses")
 
     every: ClassVar[list[weakref.ref[Pins]]] = []
     running: ClassVar[list[Sequence[Value]]] = []  # the inputs of running kernels
@@ -94,6 +97,7 @@ class Pins:
         self.groups: list[list[Storage]] = [list(storages)]
         self.frames: list[Frame] = []  # of a replay; the last one runs
         self.uses: dict[Key, int] = {}  # what the replay still needs, and how often
+        self.expected: dict[Recipe, list[Key]] = {}  # the recipes to run, and what they read
 
     def __enter__(self) -> Pins:
         self.me = weakref.ref(self)
@@ -102,8 +106,35 @@ class Pins:
 
     @unheard
     def __exit__(self, *_: object) -> None:
-        self.groups, self.frames, self.uses = [], [], {}
+        self.groups, self.frames, self.uses, self.expected = [], [], {}, {}
         self.every.remove(self.me)
+
+    def expect(self, recipe: Recipe) -> None:
+        """Count what is read when a recipe, and those before it, run."""
+        uses, expected, stack = self.uses, self.expected, [recipe]
+        while stack:
+            recipe = stack.pop()
+            if recipe in expected:
+                continue
+            reads = expected[recipe] = [
+                key
+                for number, step in enumerate(_steps(recipe))
+                for key in _sources(step, within=number > 0)
+            ]
+            for key in reads:
+                uses[key] = uses.get(key, 0) + 1
+                if not key[0].at_hand(key[1]):
+                    stack.append(key[0])
+
+    def ran(self, recipe: Recipe) -> list[Key]:
+        """Note that a recipe ran; what is not read after it."""
+        done = []
+        for key in self.expected.pop(recipe, ()):
+            self.uses[key] -= 1
+            if not self.uses[key]:
+                del self.uses[key]
+                done.append(key)
+        return done
 
     @classmethod
     def pinned(cls, frames: bool = False) -> set[Storage]:
@@ -131,8 +162,12 @@ class Pins:
 
     @classmethod
     def note_dropped(cls, storages: Sequence[Storage]) -> None:
-        """Frames that gave something up keep the rest."""
+        """Frames that gave something up keep the rest; what a replay reads is made again."""
         for pins in cls._alive():
+            for storage in storages if pins.uses else ():
+                recipe = storage.recipe
+                if storage.copy is None and (recipe, recipe.index_of(storage)) in pins.uses:
+                    pins.expect(recipe)
             for frame in pins.frames:
                 if not frame.is_firm and any(s in storages for s in frame.there.values()):
                     frame.is_firm = True
@@ -302,6 +337,12 @@ def _serial(key: Key) -> int:
     return key[0].serial
 
 
+def _turn(key: Key) -> tuple[bool, int, int]:
+    """The greatest is brought first: what is missing, by the length of the chain to it."""
+    recipe, index = key
+    return not recipe.at_hand(index), recipe.length, -recipe.serial
+
+
 def keep(storage: Storage) -> int:
     """The storage's address, rebuilt if it was dropped; it is never dropped again."""
     address = storage.address
@@ -384,7 +425,7 @@ class Frame:
     The steps are a recipe, or writes in a row, which fill one block; `order` is for the first.
     """
 
-    __slots__ = ("began", "is_firm", "order", "read", "recipe", "steps", "storages", "there")
+    __slots__ = ("began", "is_firm", "order", "recipe", "steps", "storages", "there")
 
     def __init__(self, recipe: Recipe | None, keys: Iterable[Key] = ()) -> None:
         self.recipe = recipe
@@ -393,14 +434,12 @@ class Frame:
         self.there: dict[Key, Storage] = {}  # pinned
         self.began = 0.0  # when its first step ran, for `Counters.watch`
         self.is_firm = False  # whether nothing of it may be given up
-        self.read: set[Key] = set()  # all that the steps read
         self.order: list[Key] = []  # what is to be brought; the last comes next
         self.expect(_sources(self.steps[0], within=False) if self.steps else keys)
 
     def expect(self, keys: Iterable[Key]) -> None:
         self.there.clear()
-        self.order = sorted(set(keys), key=_serial, reverse=True)
-        self.read.update(self.order)
+        self.order = sorted(set(keys), key=_turn)
 
     def look(self) -> Key | None:
         """Pin what is present, in order; the first result that is not."""
@@ -450,34 +489,22 @@ class Rebuild:
         self.pins = pins
         self.made: dict[Key, Storage] = {}  # held while the replay needs them
         self.runs: Counter[Recipe] = Counter()
-        pins.uses = self._count_uses()
-
-    def _count_uses(self) -> dict[Key, int]:
-        """How often each result is read, where every recipe runs once."""
-        uses: dict[Key, int] = {}
-        seen: set[Recipe] = set()
-        stack = [r for r, i in self.targets if not r.at_hand(i)]
-        while stack:
-            recipe = stack.pop()
-            if recipe in seen:
-                continue
-            seen.add(recipe)
-            for number, step in enumerate(_steps(recipe)):
-                for key in _sources(step, within=number > 0):
-                    uses[key] = uses.get(key, 0) + 1
-                    if not key[0].at_hand(key[1]):
-                        stack.append(key[0])
-        return uses
+        for recipe, index in targets:
+            if not recipe.at_hand(index):
+                pins.expect(recipe)
 
     def run(self, hold: bool) -> list[Storage]:
         """A storage for each target; with `hold` they stay pinned, else only the last is sure."""
         found: dict[Key, Storage] = {}
+        uses = self.pins.uses
+        for key in self.targets if hold else ():
+            uses[key] = uses.get(key, 0) + 1
         for keys in [self.targets] if hold else [[key] for key in self.targets]:
             found |= self._bring(keys)
             if hold:
                 self.pins.groups.append(list(found.values()))
             self.pins.frames = []
-        self.pins.uses = {}
+        self.pins.uses, self.pins.expected = {}, {}
         return [found[key] for key in self.targets]
 
     def _bring(self, keys: Sequence[Key]) -> dict[Key, Storage]:
@@ -525,24 +552,18 @@ class Rebuild:
 
     def _finish(self, frame: Frame, recipe: Recipe) -> list[Storage]:
         """Give the results to their storages, and free what no later step reads."""
-        uses = self.pins.uses
         Counters.tick += 1
         made = [_in_holder(recipe, i, storage) for i, storage in enumerate(frame.storages)]
         if Counters.watch is not None:
             Counters.watch.rebuilt(recipe, frame.storages, made, perf_counter() - frame.began)
         for i, storage in enumerate(made):
-            if (recipe, i) in uses:
+            if (recipe, i) in self.pins.uses:
                 self.made[recipe, i] = storage
+        for key in self.pins.ran(recipe):
+            self.made.pop(key, None)
         self.runs[recipe] += 1
-        if self.runs[recipe] == 1:
-            for key in frame.read:
-                left = uses.get(key, 0) - 1
-                if left > 0:
-                    uses[key] = left
-                else:
-                    uses.pop(key, None)
-                    self.made.pop(key, None)
-        elif self.runs[recipe] > MOST_RUNS:
+        recipe.runs += 1
+        if self.runs[recipe] > MOST_RUNS:
             raise BudgetError(
                 f"{recipe.plan.op.name} was rebuilt {MOST_RUNS} times for one value: the limit is "
                 "too near to the least one",
