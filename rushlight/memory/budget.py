@@ -19,7 +19,7 @@ from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.policy import Policy
 from rushlight.tape.memory.refusal import refuse
-from rushlight.tape.memory.region import Region
+from rushlight.tape.memory.region import Region, begin_growth
 from rushlight.tape.memory.replay import LOCK
 from rushlight.tape.record.state import PROGRAM, STATE, Changed, set_program_region
 
@@ -91,6 +91,7 @@ class budget(Region):
         if self.outer is None or self.outer.foresight is None:
             with LOCK:
                 FORESIGHT.begin()
+                begin_growth(opened())
         self.state.__enter__()
         try:
             trim_to_limits()

@@ -31,8 +31,12 @@ def row_sums(total: rl.Tensor, x: rl.Tensor) -> rl.Tensor:
     return total + (x * 2.0).sum(0)
 
 
+@pytest.mark.parametrize("beside", [0, 1 << 20])
 @pytest.mark.parametrize("add", [added_in_place, averaged, row_sums])
-def test_a_running_sum_does_not_keep_its_data(device, add: Callable[..., rl.Tensor]):
+def test_a_running_sum_does_not_keep_its_data(device, add: Callable[..., rl.Tensor], beside: int):
+    """Also where more is in use before the budget than may be used in it."""
+    kept = rl.zeros(beside, device=device)
+
     def run() -> bytes:
         total = rl.zeros(1 if add is row_sums else SIZE, SIZE * (8 if add is row_sums else 1))
         total = total.to(device)
@@ -45,6 +49,7 @@ def test_a_running_sum_does_not_keep_its_data(device, add: Callable[..., rl.Tens
     memory.empty_cache()
     with memory.budget(memory.allocated(device) + 8 * NBYTES, device):
         assert run() == want
+    del kept
 
 
 def test_data_of_larger_results_is_kept():

@@ -7,7 +7,7 @@ the allocator needs memory.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, ClassVar
 
@@ -198,11 +198,19 @@ class _Search:
     static: ClassVar[dict[Pool, int]] = {}
 
 
+def begin_growth(pools: Iterable[Pool]) -> None:
+    """What is in use when a budget begins has not grown in it: see `_has_grown`."""
+    _Search.static.update((pool, pool.live) for pool in pools)
+
+
 def _has_grown(pool: Pool) -> bool:
-    """Whether what cannot be dropped has grown by an eighth of all since the last search."""
+    """Whether what cannot be dropped grew since a search or a budget's begin.
+
+    By an eighth of all that is in use beyond what it was then.
+    """
     static = pool.live - sum([s.room for s in with_recipe(pool) if s.block is not None])
     least = _Search.static[pool] = min(static, _Search.static.get(pool, 0))
-    return (static - least) * 8 > pool.live
+    return (static - least) * 8 > pool.live - least
 
 
 def free_sources(pool: Pool) -> bool:
