@@ -331,8 +331,9 @@ def _want_sources(recipe: Recipe) -> None:
 
 def drop(storage: Storage) -> None:
     Drops.count += 1
-    if storage.copy is None:
-        _want_sources(storage.recipe)
+    recipe = storage.recipe  # None: its owner frees it
+    if recipe is not None and storage.copy is None:
+        _want_sources(recipe)
     if Counters.watch is not None:
         Counters.watch.dropped(storage)
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].
