@@ -215,6 +215,7 @@ def run_over(
         note_call(plan, inputs, region)
         sources = tuple([source_of(value) for value in inputs])
         storages.insert(over, inputs[0]._memory)
+        assert not inputs[0]._offset and storages[over].room == plan.rooms[over]
         make_plain(storages[over])  # the old bytes end here, whatever happens
         addresses = [s.address for s in storages]
         plan.launch(*addresses, *ins, *plan.tail, *params)  # type: ignore[misc]

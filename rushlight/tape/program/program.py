@@ -11,8 +11,8 @@
    derived from the steps once and reads roots only.
 4. A block that a launch fills is allocated at the launch, and freed after its last reader, unless
    it is a result's. A kernel that reads a block last writes a result of the same layout over it
-   (`writes_over`). The caller either gives the results' memory (`launch`, as a kernel is called) or
-   gets it (`make`).
+   (`writes_over`). The caller either gives the results' memory, which is no input's (`launch`, as a
+   kernel is called), or gets it (`make`).
 5. A Program depends on specs and static arguments only, never on elements, addresses or gradients.
    The same program makes the same launches in the same order, so the same bits.
 6. Uses: `memo` keeps one per kind of call of a function, a derivative one per layout of the present
@@ -516,9 +516,11 @@ def writes_over(plan: Plan, out: int, given: int) -> bool:
     if kernel is None or spec is not plan.ins[given] or not spec.contiguous or not spec.numel:
         return False
     places = out, len(plan.outs) + given
+    if kernel.steps[places[0]] != kernel.steps[places[1]]:
+        return False  # a kernel may keep what it reads once, also along an axis of one element
     rank = kernel.rank if isinstance(kernel, Map) else 3
     if not rank:
-        return all(kernel.steps[place] == "1" for place in places)
+        return kernel.steps[out] == "1"
     first, second = [plan.tail[rank * (k + 1) : rank * (k + 2)] for k in places]
     sizes = plan.tail[:rank]
     return all(n == 1 or a == b for n, a, b in zip(sizes, first, second, strict=True))
