@@ -344,8 +344,9 @@ def test_threads_hand_cublas_handles_on():
     counted: list[int] = []
 
     def count(make: Any) -> int:
-        counted.append(make())
-        return counted[-1]
+        made = make()
+        counted.append(made)
+        return made
 
     cublas.counted = count
     meet = threading.Barrier(3)
