@@ -27,7 +27,7 @@ from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.needed import Needed, is_followed
 from rushlight.tape.record.value import Value
 
-_ONE = 1
+_ONE = 1  # the default of `alpha`, told by identity: any other 1 is multiplied, to the same bits
 
 
 def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
