@@ -124,6 +124,7 @@ _NAMES.defined(
             "is_deterministic_algorithms_warn_only_enabled set_deterministic_debug_mode "
             "use_deterministic_algorithms"
         ),
+        "rushlight.compat.hook": "patch",
         "rushlight.dlpack": "take=from_dlpack",
         "rushlight.explaining": "explain",
         "rushlight.func.vmap": "vmap",
@@ -207,5 +208,8 @@ def _functions_of_lists() -> dict[str, _Any]:
     return found
 
 
+_report = _config.take_report_path()
+if _report:
+    _importlib.import_module("rushlight.memory.recording").report_at_exit(_report)
 if _config.program_budget():
     _importlib.import_module("rushlight.memory.budget").set_budget_from_environment()

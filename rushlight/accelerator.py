@@ -29,7 +29,8 @@ def __dir__() -> list[str]:
     return shown(__name__)
 
 
-def _found() -> str | None:
+def found() -> str | None:
+    """Its name; None where there is none."""
     for name in accelerators():
         try:
             if not pool_of(name).device.limits.software:
@@ -41,7 +42,7 @@ def _found() -> str | None:
 
 def is_available() -> bool:
     """Whether there is one."""
-    return _found() is not None
+    return found() is not None
 
 
 def current_accelerator(check_available: bool = False) -> Any:
@@ -50,7 +51,7 @@ def current_accelerator(check_available: bool = False) -> Any:
     Args:
         check_available (bool): Has no effect: only a device that can be used is returned.
     """
-    name = _found()
+    name = found()
     return None if name is None else Device(name)
 
 
@@ -71,7 +72,7 @@ def set_device_index(device: Any) -> None:
         device (device or int): The device; only number 0 exists.
     """
     number = device if isinstance(device, int) else getattr(device, "index", None)
-    check_device(_found() or accelerators()[0], number or 0)
+    check_device(found() or accelerators()[0], number or 0)
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index  # the older names
@@ -83,6 +84,6 @@ def synchronize(device: Any = None) -> None:
     Args:
         device (device): A device, its name or number; None for the current one.
     """
-    name = _found()
+    name = found()
     if name is not None:
         pool_of(name).device.synchronize()

@@ -6,14 +6,32 @@
 2. A function that a namespace changes (checks of arguments, `out=`) is made at that first use.
 3. Two threads that use a name first get one object: the first to store it decides.
 4. `dir()` of a public module shows what is its own and not what it imports.
+5. `MissingName` looks for the nearest name when it is printed, so that `hasattr` costs nothing.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+
+class MissingName(AttributeError):
+    """A module has no such name. The text, made when it is read, tells the nearest one."""
+
+    def __init__(self, module: str, name: str) -> None:
+        super().__init__(f"module {module!r} has no attribute {name!r}", name=name)
+        self.module = module
+
+    def __str__(self) -> str:
+        found = sys.modules.get(self.module)
+        near = difflib.get_close_matches(str(self.name), dir(found), 1, 0.7)
+        return f"{self.args[0]}; the nearest is {near[0]!r}" if near else self.args[0]
+
+    def __reduce__(self) -> Any:
+        return MissingName, (self.module, self.name)
 
 
 class Names:
@@ -45,7 +63,7 @@ class Names:
         """The module's `__getattr__`."""
         source = self.sources.get(name)
         if source is None:
-            raise AttributeError(f"module {self.module!r} has no attribute {name!r}", name=name)
+            raise MissingName(self.module, name)
         return vars(sys.modules[self.module]).setdefault(name, source(name))
 
     def listed(self) -> list[str]:

@@ -21,13 +21,14 @@ class device:
     __slots__ = ("index", "type")
 
     def __init__(self, type: Any, index: int | None = None) -> None:
-        self.type = creation.device_name(type)
+        own = creation.device_name(type)
+        self.type = creation.shown_name(own)
         if index is None and isinstance(type, str) and ":" in type:
             index = 0
         self.index = (
             getattr(type, "index", index) if index is None and not isinstance(type, str) else index
         )
-        creation.check_device(self.type, self.index)
+        creation.check_device(own, self.index)
 
     def __repr__(self) -> str:
         return (
@@ -40,7 +41,7 @@ class device:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
     def __eq__(self, other: object) -> bool:
-        return self.type == creation.device_name(other)
+        return creation.device_name(self) == creation.device_name(other)
 
     def __enter__(self) -> device:
         """Make new tensors here until the block ends."""
@@ -70,7 +71,7 @@ class device:
         return called
 
     def __hash__(self) -> int:
-        return hash(self.type)
+        return hash(creation.device_name(self))
 
     def __reduce__(self) -> Any:
         return device, (self.type, self.index)

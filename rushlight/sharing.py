@@ -198,11 +198,11 @@ def received(
 
 def share_memory_(self: Any) -> Any:
     """Move the memory of this tensor, and of all that share it, to shared memory."""
-    if not kind_of(self.device.type).shared:
+    if not kind_of(creation.device_name(self.device)).shared:
         share(self._memory)
     return self
 
 
 def is_shared(self: Any) -> bool:
     """Whether other processes can map the memory."""
-    return kind_of(self.device.type).shared or block_of(self._memory) is not None
+    return kind_of(creation.device_name(self.device)).shared or block_of(self._memory) is not None

@@ -222,7 +222,10 @@ class UntypedStorage:
         return self.clone()
 
     def __reduce__(self) -> Any:
-        return _from_bytes, (bytes(interop.to_bytes(self.elements())), self.device.type)
+        return _from_bytes, (
+            bytes(interop.to_bytes(self.elements())),
+            self._memory.pool.device.name,
+        )
 
 
 def _released(storage: Storage) -> None:

@@ -489,7 +489,13 @@ class Tensor(Value):
 
     def __reduce__(self) -> Any:
         leaf = self.requires_grad and self.is_leaf
-        given = (interop.to_bytes(self), self._spec.dtype, self._spec.shape, self.device.type, leaf)
+        given = (
+            interop.to_bytes(self),
+            self._spec.dtype,
+            self._spec.shape,
+            self._spec.device.device.name,
+            leaf,
+        )
         return interop.from_pickle, given, interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:

@@ -44,6 +44,16 @@ def program_budget() -> str:
     return os.environ.get("RUSHLIGHT_BUDGET", "")
 
 
+def torch_device() -> str:
+    """RUSHLIGHT_TORCH: the device that `rushlight run --device` chose; auto where it is unset."""
+    return os.environ.get("RUSHLIGHT_TORCH") or "auto"
+
+
+def take_report_path() -> str:
+    """RUSHLIGHT_REPORT, the file of `rushlight run --report`, which children do not inherit."""
+    return os.environ.pop("RUSHLIGHT_REPORT", "")
+
+
 def required_devices() -> tuple[str, ...]:
     """Devices whose tests may not skip: RUSHLIGHT_REQUIRE=webgpu,cuda."""
     return tuple(n for n in os.environ.get("RUSHLIGHT_REQUIRE", "").split(",") if n)

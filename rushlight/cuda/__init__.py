@@ -51,10 +51,15 @@ def __dir__() -> list[str]:
     return shown(__name__)
 
 
+def _card() -> str:
+    """The device that "cuda" stands for: another one than a card under `rushlight run`."""
+    return device_name("cuda")
+
+
 def is_available() -> bool:
     """Whether there is a usable card."""
     try:
-        pool_of("cuda")
+        pool_of(_card())
     except DeviceUnavailable:
         return False
     return True
@@ -67,13 +72,13 @@ def device_count() -> int:
 
 def is_initialized() -> bool:
     """Whether the card is in use."""
-    return any(pool.device.name == "cuda" for pool in opened())
+    return any(pool.device.name == _card() for pool in opened())
 
 
 def _check_card(device: Any) -> None:
     """Refuse a device that is no card, and a number other than 0."""
     if isinstance(device, int):
-        check_device("cuda", max(device, 0))
+        check_device(_card(), max(device, 0))
     elif device is not None:
         named = Device(device)
         if named.type != "cuda":
@@ -82,7 +87,7 @@ def _check_card(device: Any) -> None:
 
 def current_device() -> int:
     """The number of the card in use: 0."""
-    pool_of("cuda")
+    pool_of(_card())
     return 0
 
 
@@ -119,7 +124,7 @@ def synchronize(device: Any = None) -> None:
         device (device): The card; None for the current one.
     """
     _check_card(device)
-    pool_of("cuda").device.synchronize()
+    pool_of(_card()).device.synchronize()
 
 
 def get_device_name(device: Any = None) -> str:
@@ -129,7 +134,7 @@ def get_device_name(device: Any = None) -> str:
         device (device): The card; None for the current one.
     """
     _check_card(device)
-    return pool_of("cuda").device.limits.description.split(",")[0]
+    return pool_of(_card()).device.limits.description.split(",")[0]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -151,7 +156,7 @@ def memory_allocated(device: Any = None) -> int:
         device (device): The card; None for the current one.
     """
     _check_card(device)
-    return memory.allocated("cuda") if is_initialized() else 0
+    return memory.allocated(_card()) if is_initialized() else 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
@@ -161,7 +166,7 @@ def max_memory_allocated(device: Any = None) -> int:
         device (device): The card; None for the current one.
     """
     _check_card(device)
-    return memory.peak("cuda") if is_initialized() else 0
+    return memory.peak(_card()) if is_initialized() else 0
 
 
 def memory_reserved(device: Any = None) -> int:
@@ -171,7 +176,7 @@ def memory_reserved(device: Any = None) -> int:
         device (device): The card; None for the current one.
     """
     _check_card(device)
-    return memory.reserved("cuda") if is_initialized() else 0
+    return memory.reserved(_card()) if is_initialized() else 0
 
 
 max_memory_reserved = memory_reserved
@@ -185,7 +190,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         abbreviated (bool): Has no effect.
     """
     _check_card(device)
-    return memory.summary("cuda") if is_initialized() else "Memory on cuda: the card is not in use"
+    return memory.summary(_card()) if is_initialized() else "Memory on cuda: the card is not in use"
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
@@ -196,13 +201,13 @@ def reset_peak_memory_stats(device: Any = None) -> None:
     """
     _check_card(device)
     if is_initialized():
-        memory.reset_peak("cuda")
+        memory.reset_peak(_card())
 
 
 def empty_cache() -> None:
     """Free cached blocks."""
     if is_initialized():
-        memory.empty_cache("cuda")
+        memory.empty_cache(_card())
 
 
 # ---- random numbers: one stream for all devices ----

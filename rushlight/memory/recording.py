@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pickle
+import sys
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -140,6 +142,19 @@ def record(max_events: int = MOST) -> Recording:
     After `max_events` events the recording ends by itself. See `Recording`.
     """
     return Recording(max_events)
+
+
+def report_at_exit(path: str) -> None:
+    """Record the program from here on and write its report when it ends."""
+    recording = Recording()
+    recording.start()
+
+    def finish() -> None:
+        recording.stop()
+        recording.report(path)
+        print(f"rushlight: the report of the program's memory is in {path}", file=sys.stderr)
+
+    atexit.register(finish)
 
 
 def _latest(op: str) -> Recording:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -71,19 +71,32 @@ def device_name(device: Any) -> str:
     kind, _, number = name.partition(":")
     if number not in ("", "0"):
         raise DeviceError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
-    return kind
+    other = STANDS_FOR.get(kind)
+    return kind if other is None else other()
+
+
+# PyTorch's names of devices and the devices that they stand for; `compat.hook` adds "cuda".
+STANDS_FOR: dict[str, Callable[[], str]] = {"meta": lambda: "null"}
+HIDDEN = "cuda (hidden by --device cpu)"  # what "cuda" stands for where the CPU was chosen
+# The names that programs of PyTorch see, by the device's own.
+SHOWN_AS: dict[str, str] = {}
+
+
+def shown_name(own: str) -> str:
+    """The name of a device that a program sees."""
+    return SHOWN_AS.get(own, own)
 
 
 # Kinds of devices that PyTorch names and this package has no code for: objects of them can be made,
 # tensors cannot.
 _OTHER_KINDS = frozenset(
     [
+        HIDDEN,
         "hip",
         "hpu",
         "ipu",
         "lazy",
         "maia",
-        "meta",
         "mkldnn",
         "mps",
         "mtia",
@@ -113,7 +126,7 @@ def check_device(kind: str, index: int | None) -> None:
 def device_kind(name: str) -> Kind | None:
     """The class of a device, without the hardware; None where the package has no such device."""
     try:
-        return kind_of(name)
+        return kind_of(device_name(name))
     except DeviceUnavailable:
         return None
 

@@ -1,0 +1,241 @@
+"""The command `rushlight`: run PyTorch programs, check them, show devices and versions."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rushlight import compat
+from rushlight.compat import scan, version as torch_version
+from rushlight.compat.hook import CHOICES
+from rushlight.core import config
+from rushlight.core.errors import DeviceUnavailable
+from rushlight.devices.shared.registry import kind_of, names, pool_of
+from rushlight.memory.budget import parse_bytes
+from rushlight.version import __version__
+
+_RUN = """\
+Run a PyTorch program. Inside, `import torch` and every `torch.*` is Rushlight, also in child
+processes; PyTorch need not be installed, and is not imported where it is.
+
+  rushlight run train.py --epochs 3
+  rushlight run --device webgpu --budget 2GiB train.py
+  rushlight run -m package.module arguments
+"""
+_RUN_NOTES = """\
+devices:
+  auto    "cuda" is a CUDA card, else a WebGPU GPU; torch.cuda.is_available() is false without one
+  cpu     torch.cuda.is_available() is false: programs take their way for the CPU
+  cuda    "cuda" is the CUDA card; an error where there is none
+  webgpu  "cuda" is the WebGPU adapter, also a software one
+New tensors are made on the CPU unless the program says otherwise, as with PyTorch.
+
+An option behind script.py is the script's where the script's text has it, else it is rushlight's.
+What follows `--` is always the script's.
+"""
+_CHECK = """\
+List the names of torch that a script, a folder or an installed package uses and Rushlight lacks.
+Nothing of it is run. The exit status is 1 where a name is missing.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rushlight",
+        description="Tensors and autograd with PyTorch's names, inside a byte budget.",
+    )
+    parser.add_argument("--version", action="version", version=f"rushlight {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    plain = argparse.RawDescriptionHelpFormatter
+    run = commands.add_parser(
+        "run",
+        help="run a PyTorch program unchanged",
+        usage="rushlight run [options] script.py [args] | [options] -m package.module [args]",
+        description=_RUN,
+        epilog=_RUN_NOTES,
+        formatter_class=plain,
+    )
+    run.add_argument("--device", choices=CHOICES, default="auto", help='what "cuda" means')
+    run.add_argument(
+        "--budget", metavar="2GiB", help="the most bytes on each device; cuda=6GiB,cpu=2GiB by name"
+    )
+    run.add_argument(
+        "--report",
+        metavar="out.html",
+        help="write a page of the program's memory at its end (.html, .json, .txt or .pickle)",
+    )
+    run.add_argument(
+        "--check",
+        action="store_true",
+        help="check every kernel's reads and writes against its memory, and guard every block",
+    )
+    run.add_argument("-m", dest="module", metavar="package.module", help="run a module")
+    run.add_argument("program", nargs=argparse.REMAINDER, help="the script and its arguments")
+    check = commands.add_parser(
+        "check",
+        help="list the torch names that a program uses and Rushlight lacks",
+        description=_CHECK,
+        formatter_class=plain,
+    )
+    check.add_argument("path", help="a script, a folder, or the name of an installed package")
+    check.add_argument("--all", action="store_true", help="list the names that exist, too")
+    commands.add_parser(
+        "devices",
+        help="list the devices",
+        description="List the devices of Rushlight, and why one cannot be used.",
+    )
+    commands.add_parser(
+        "info",
+        help="versions, adapters, the cache folder",
+        description="Print what a report of a fault should contain: versions, adapters, settings.",
+    )
+    return parser
+
+
+# ---- run ----
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of `run` for Rushlight, and the program with its arguments."""
+    valued, switches = ("--device", "--budget", "--report", "-m"), ("--check", "-h", "--help")
+    own: list[str] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        own.append(rest.pop(0))
+        if own[-1] in valued and rest:
+            own.append(rest.pop(0))
+        if own[-2:-1] == ["-m"] or (own[-1].startswith("-m") and own[-1] != "-m"):
+            return own, rest
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    program, rest = rest[:1], rest[1:]
+    text = Path(program[0]).read_text("utf-8", "replace") if _is_file(program) else "--"
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        name = word.partition("=")[0]
+        if name not in (*valued[:-1], "--check") or name in text:
+            program.append(word)
+            continue
+        own.append(word)
+        if name not in switches and word == name and rest:
+            own.append(rest.pop(0))
+    return own, [*program, *rest[1:]]
+
+
+def _is_file(program: Sequence[str]) -> bool:
+    return bool(program) and Path(program[0]).is_file()
+
+
+def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+    own, program = _split(words)
+    given = parser.parse_args(["run", *own])
+    if given.module is not None:
+        command = ["-m", given.module, *program]
+    elif program:
+        command = list(program)
+        if not Path(command[0]).exists():
+            parser.error(f"run: there is no file {command[0]!r}")
+    else:
+        parser.error("run: name a script, or -m and a module; `rushlight run --help` tells more")
+    return _start([sys.executable, *command], _environment(parser, given))
+
+
+def _environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> dict[str, str]:
+    """The environment of the program: the hook of its children, and the options."""
+    made = dict(os.environ)
+    folder = str(Path(compat.__file__).parent / "child")
+    made["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, made.get("PYTHONPATH")]))
+    made["RUSHLIGHT_TORCH"] = given.device
+    if given.budget is not None:
+        for word in given.budget.split(","):
+            name, _, size = word.rpartition("=")
+            try:
+                if name != "offload":
+                    parse_bytes(size)
+            except ValueError as error:
+                parser.error(f"run: --budget {given.budget}: {error}")
+        made["RUSHLIGHT_BUDGET"] = given.budget
+    if given.report is not None:
+        if Path(given.report).suffix not in (".html", ".htm", ".json", ".txt", ".pickle", ".pkl"):
+            parser.error("run: --report: the file must end in .html, .json, .txt or .pickle")
+        made["RUSHLIGHT_REPORT"] = os.path.abspath(given.report)
+    if given.check:
+        made["RUSHLIGHT_CHECK"] = "1"
+    return made
+
+
+def _start(command: list[str], environment: dict[str, str]) -> int:
+    """Run Python in the place of this process; where the system cannot do that, below it."""
+    sys.stdout.flush()
+    if os.name == "posix":
+        os.execve(command[0], command, environment)
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+# ---- check, devices, info ----
+
+
+def _check(parser: argparse.ArgumentParser, path: str, all_names: bool) -> int:
+    files = scan.files_of(path)
+    if not files:
+        parser.error(f"check: {path!r} is no file, no folder and no installed package")
+    found = scan.names_in(files)
+    missing = [use for use in found if use.nearest is not None]
+    if all_names:
+        for name in sorted({use.name for use in found if use.nearest is None}):
+            print(f"  {name}")
+    for use in missing:
+        near = f"; the nearest is {use.nearest}" if use.nearest else ""
+        guard = " (in a try or behind a test)" if use.guarded else ""
+        print(f"{use.path}:{use.line}: {use.name} is missing{near}{guard}")
+    count, lacking = len({use.name for use in found}), len({use.name for use in missing})
+    print(f"{len(files)} files use {count} names of torch; {lacking} are missing")
+    return int(bool(missing))
+
+
+def _devices() -> None:
+    """A line for each device that users may choose."""
+    for name in names():
+        if not kind_of(name).public:
+            continue
+        try:
+            limits = pool_of(name).device.limits
+            software = ", in software" if limits.software else ""
+            print(f"{name:<9} {limits.description}{software}")
+        except DeviceUnavailable as error:
+            print(f"{name:<9} not available: {error}")
+
+
+def _tell() -> None:
+    """Versions, settings and devices."""
+    print(f"rushlight {__version__}, names of PyTorch {torch_version.FOLLOWED}")
+    print(f"python    {platform.python_version()}, {platform.platform()}")
+    for name in ("numpy", "llvmlite", "ml_dtypes", "wgpu", "cupy-cuda13x", "cupy-cuda12x"):
+        try:
+            print(f"{name:<9} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    print(f"cache     {config.cache_folder() or 'off'}")
+    print(f"threads   {config.thread_count()}")
+    _devices()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command; the result is the exit status."""
+    words = list(sys.argv[1:] if words is None else words)
+    parser = _parser()
+    if words[:1] == ["run"]:
+        return _run(parser, words[1:])
+    given = parser.parse_args(words)
+    if given.command == "check":
+        return _check(parser, given.path, given.all)
+    if given.command == "devices":
+        _devices()
+    else:
+        _tell()
+    return 0

@@ -1,0 +1,211 @@
+"""`import torch` is Rushlight: the finder of `rushlight run`, `as_torch` and `patch`.
+
+# Note [Import hook]
+1. A finder at the head of `sys.meta_path` answers for `torch` and every `torch.*`; PyTorch on the
+   disk is never looked for. `torch` is a module of its own, for it has PyTorch's version; its names
+   are those of `rushlight`, stored at their first use.
+2. `torch.a.b` is the module object `rushlight.a.b`; where there is none, `rushlight.compat.a.b`.
+   So `torch.nn.Linear is rushlight.nn.Linear`. A name that is a function is never made a module.
+3. The import system gives a module the spec of the name it was found under; the loader puts the
+   module's own spec back.
+4. `importlib.metadata` finds a distribution `torch` here: libraries ask it for the version.
+5. "cuda" stands for the chosen accelerator, "meta" for the device `null`. What `device.type` shows
+   are PyTorch's names. The accelerator is opened when a program first asks for "cuda".
+6. A child process gets the hook through `compat/child/sitecustomize.py`, which `rushlight run` puts
+   on PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import email.message
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from rushlight import accelerator
+from rushlight.compat import version
+from rushlight.core import config
+from rushlight.devices.shared.registry import accelerators, pool_of
+from rushlight.lazy import MissingName
+from rushlight.ops.create import creation
+
+CHOICES = ("auto", "cpu", *accelerators())
+_PACKAGE = "rushlight"
+
+
+class Distribution(importlib.metadata.Distribution):
+    """What `importlib.metadata` says of `torch`."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename == "METADATA":
+            said = email.message.Message()
+            said["Metadata-Version"] = "2.1"
+            said["Name"] = "torch"
+            said["Version"] = version.__version__
+            said["Summary"] = "PyTorch's names, served by Rushlight"
+            return str(said)
+        return "torch\n" if filename == "top_level.txt" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        return importlib.util.resolve_name(".", "torch")
+
+
+class Finder(MetaPathFinder, Loader):
+    """Serves `torch` and its submodules. See Note [Import hook]."""
+
+    def __init__(self) -> None:
+        self.own_specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != "torch" or served(fullname) is None:
+            return None
+        return ModuleSpec(fullname, self, origin="rushlight", is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module = served(spec.name)
+        self.own_specs[spec.name] = getattr(module, "__spec__", None)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if not hasattr(module, "__path__"):
+            module.__path__ = []  # so that compat's modules may be found below it
+        found = module.__spec__
+        own = self.own_specs.pop(found.name, None) if found is not None else None
+        module.__spec__ = own or found
+
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterable[importlib.metadata.Distribution]:
+        """The distribution `torch`, where it or all are asked for."""
+        name = getattr(context, "name", None)
+        return [Distribution()] if name is None or name.lower() == "torch" else []
+
+
+FINDER = Finder()
+
+
+@functools.cache
+def face() -> ModuleType:
+    """The module `torch`."""
+    own = importlib.import_module(_PACKAGE)
+    made = ModuleType("torch", own.__doc__)
+    vars(made).update(
+        __version__=version.__version__,
+        __file__=own.__file__,
+        __path__=[],
+        __all__=own.__all__,
+        version=version,
+        __dir__=lambda: sorted({*dir(own), *vars(made)}),
+    )
+
+    def find(name: str) -> Any:
+        try:
+            found = getattr(own, name)
+        except MissingName:
+            raise MissingName("torch", name) from None
+        return vars(made).setdefault(name, found)
+
+    vars(made)["__getattr__"] = find
+    return made
+
+
+def served(fullname: str) -> ModuleType | None:
+    """The module that stands for `torch` or `torch.a.b`; None where there is none."""
+    if fullname == "torch":
+        return face()
+    above, _, leaf = fullname.rpartition(".")
+    holder = sys.modules.get(above) or served(above)
+    found = getattr(holder, leaf, None)
+    if isinstance(found, ModuleType):
+        return found
+    inner = fullname.removeprefix("torch.")
+    names = [f"{_PACKAGE}.compat.{inner}"] if found is not None else []
+    for name in names or [f"{_PACKAGE}.{inner}", f"{_PACKAGE}.compat.{inner}"]:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise
+    return None
+
+
+# ---- devices ----
+
+_CHOSEN = ["auto"]
+
+
+@functools.cache
+def _best() -> str:
+    """The accelerator; without one "cuda", which tells why it cannot be used."""
+    return accelerator.found() or "cuda"
+
+
+def _card() -> str:
+    """The device that "cuda" stands for; one that cannot be used where the CPU was chosen."""
+    if _CHOSEN[-1] == "cpu":
+        return creation.HIDDEN
+    chosen = _best() if _CHOSEN[-1] == "auto" else _CHOSEN[-1]
+    creation.SHOWN_AS[chosen] = "cuda"
+    return chosen
+
+
+# ---- the hook in place and out ----
+
+
+class patch:
+    """Serve `torch` by Rushlight in this process, from the call on; in a `with`, until its end.
+
+    Modules of PyTorch that are loaded are put aside, and back at the end of the block.
+
+    Args:
+        device (str): What "cuda" stands for: "cuda" or "webgpu"; "cpu" hides accelerators; "auto"
+            is a CUDA card, else a WebGPU GPU, else none. RUSHLIGHT_TORCH is the default.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        chosen = device or config.torch_device()
+        if chosen not in CHOICES:
+            raise ValueError(f"patch: device is one of {', '.join(CHOICES)}; got {chosen!r}")
+        if chosen not in ("auto", "cpu"):
+            pool_of(chosen)  # a device that is not there is an error here
+        self.aside = _take_out()
+        self.shown = dict(creation.SHOWN_AS)
+        self.stands_for = dict(creation.STANDS_FOR)
+        _CHOSEN.append(chosen)
+        creation.STANDS_FOR["cuda"] = _card
+        creation.SHOWN_AS.update({"null": "meta", creation.HIDDEN: "cuda"})
+        if FINDER not in sys.meta_path:
+            sys.meta_path.insert(0, FINDER)
+        self.outer = len(_CHOSEN) > 2
+
+    def __enter__(self) -> ModuleType:
+        return importlib.import_module("torch")
+
+    def __exit__(self, *_: object) -> None:
+        _CHOSEN.pop()
+        creation.SHOWN_AS.clear()
+        creation.SHOWN_AS.update(self.shown)
+        creation.STANDS_FOR.clear()
+        creation.STANDS_FOR.update(self.stands_for)
+        if not self.outer:
+            sys.meta_path.remove(FINDER)
+            _take_out()
+            sys.modules.update(self.aside)
+
+
+def _take_out() -> dict[str, ModuleType]:
+    """Take the modules of `torch` out of `sys.modules`, unless they are these."""
+    if sys.modules.get("torch") is face() and FINDER in sys.meta_path:
+        return {}
+    names = [name for name in sys.modules if name.partition(".")[0] == "torch"]
+    return {name: sys.modules.pop(name) for name in names}

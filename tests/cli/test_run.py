@@ -1,0 +1,215 @@
+"""`rushlight run` as a user types it: `torch` is Rushlight, in the program and its children."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rushlight
+from rushlight.version import __version__
+
+ROOT = Path(rushlight.__file__).parent.parent
+
+
+def type_in(*words: str, folder: Path, code: int = 0, **environment: str) -> str:
+    """What the command prints; stdout and stderr together."""
+    found = subprocess.run(
+        [sys.executable, "-m", "rushlight", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == code, found.stdout
+    return found.stdout
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> str:
+    (folder / name).write_text(text)
+    return name
+
+
+TRAIN = """
+import sys
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+import rushlight
+
+assert torch.nn.Linear is rushlight.nn.Linear and F is rushlight.nn.functional
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+x = torch.randn(32, 4)
+data = DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=16)
+losses = []
+for _ in range(4):
+    for a, b in data:
+        loss = F.cross_entropy(model(a.to(device)), b.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+assert losses[-1] < losses[0] and loss.device == device
+print(device, loss.is_cuda, type(loss).__module__, sys.argv[1:])
+"""
+
+
+def test_a_program_on_the_cpu(tmp_path: Path) -> None:
+    said = type_in("run", "--device", "cpu", script(tmp_path, TRAIN), "a", "--b=1", folder=tmp_path)
+    assert said.splitlines() == ["cpu False rushlight.tensor ['a', '--b=1']"]
+
+
+def test_cuda_means_webgpu(tmp_path: Path, require_device) -> None:
+    require_device("webgpu")
+    train = script(tmp_path, TRAIN + "assert torch.cuda.get_device_name()\n")
+    # Behind the script: its text has no such option, so it is rushlight's.
+    said = type_in("run", train, "--device", "webgpu", "a", folder=tmp_path)
+    assert said.splitlines() == ["cuda True rushlight.tensor ['a']"]
+
+
+def test_budget_report_and_check(tmp_path: Path) -> None:
+    text = """
+import torch, rushlight, os
+from rushlight.core import config
+print(rushlight.get_budget("cpu"), config.is_checking(), "RUSHLIGHT_REPORT" in os.environ)
+torch.ones(1000).sum()
+"""
+    said = type_in(
+        *("run", "--budget", "64MiB", "--report", "out.json", "--check"),
+        script(tmp_path, text),
+        folder=tmp_path,
+    )
+    assert said.splitlines()[0] == f"{64 << 20} True False"
+    assert "out.json" in said and json.loads((tmp_path / "out.json").read_text())
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+from torch.utils.data import DataLoader, Dataset
+import torch
+
+class Squares(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, i):
+        import torch as here
+        return here.tensor([i * i]), here.__version__
+
+def child(queue):
+    import torch
+    queue.put((torch.__version__, torch.ones(2).sum().item()))
+
+if __name__ == "__main__":
+    for way in ("fork", "spawn"):
+        loader = DataLoader(Squares(), num_workers=1, multiprocessing_context=way)
+        print(way, [x.item() for x, _ in loader], {v for _, (v,) in loader} == {torch.__version__})
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start()
+    print(queue.get() == (torch.__version__, 2.0))
+    process.join()
+    print(subprocess.check_output(
+        [sys.executable, "-c", "import torch; print(torch.__version__)"], text=True).strip())
+"""
+
+
+def test_child_processes(tmp_path: Path) -> None:
+    said = type_in("run", script(tmp_path, CHILDREN), folder=tmp_path)
+    squares = "[0, 1, 4, 9] True"
+    wanted = [f"fork {squares}", f"spawn {squares}", "True", "2.13.0+rushlight"]
+    assert said.splitlines() == wanted
+
+
+def test_modules_and_errors(tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    script(tmp_path / "pack", "", "__init__.py")
+    script(tmp_path / "pack", "import torch, sys\nprint(sys.argv[1:])\ntorch.lineer\n", "main.py")
+    said = type_in("run", "-m", "pack.main", "--device", "x", folder=tmp_path, code=1)
+    assert "['--device', 'x']" in said
+    last = said.splitlines()[-1]
+    assert last.startswith("AttributeError: ") or "MissingName" in last
+    assert "module 'torch' has no attribute 'lineer'; the nearest is" in last
+    assert 'main.py", line 3' in said and "cli.py" not in said
+    assert "there is no file 'gone.py'" in type_in("run", "gone.py", folder=tmp_path, code=2)
+
+
+def test_pytorch_on_the_disk_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "site" / "torch").mkdir(parents=True)
+    script(tmp_path / "site" / "torch", "raise SystemExit('imported')", "__init__.py")
+    script(tmp_path / "site", "print('their own start')", "sitecustomize.py")
+    path = os.pathsep.join([str(ROOT), str(tmp_path / "site")])
+    name = script(tmp_path, "import torch.nn\nprint(torch.nn.__name__)")
+    said = type_in("run", name, folder=tmp_path, PYTHONPATH=path)
+    # Once for the command, once for the program.
+    assert said.splitlines() == ["their own start", "their own start", "rushlight.nn"]
+
+
+OPTIONS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--device")
+parser.add_argument("rest", nargs="*")
+given = parser.parse_args()
+import os
+print(given.device, given.rest, os.environ["RUSHLIGHT_TORCH"], os.environ.get("RUSHLIGHT_BUDGET"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["train.py", "--device", "cuda", "a"], "cuda ['a'] auto None"),
+        (["--device", "cpu", "train.py", "--budget", "1GiB"], "None [] cpu 1GiB"),
+        (["train.py", "a", "--", "--device=x"], "x ['a'] auto None"),
+    ],
+)
+def test_whose_option_it_is(words: list[str], wanted: str, tmp_path: Path) -> None:
+    script(tmp_path, OPTIONS)
+    assert type_in("run", *words, folder=tmp_path).strip() == wanted
+
+
+def test_other_commands(tmp_path: Path) -> None:
+    assert type_in("--version", folder=tmp_path).strip() == f"rushlight {__version__}"
+    said = type_in("info", folder=tmp_path)
+    assert f"rushlight {__version__}, names of PyTorch 2.13.0" in said and "cache" in said
+    assert "\ncpu " in said and "reference" not in said
+    for command in ("run", "check", "devices", "info"):
+        assert f"rushlight {command}" in type_in(command, "--help", folder=tmp_path)
+
+
+def test_check(tmp_path: Path) -> None:
+    text = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+from torch.nn import Lineer
+
+def f(x):
+    try:
+        torch.absent
+    except AttributeError:
+        pass
+    return F.relu(x) + torch.cuda.is_available() + torch.float32.itemsize + nn.Modul
+"""
+    name = script(tmp_path, text)
+    said = type_in("check", name, folder=tmp_path, code=1).splitlines()
+    assert said == [
+        "train.py:5: torch.nn.Lineer is missing; the nearest is Linear",
+        "train.py:9: torch.absent is missing (in a try or behind a test)",
+        "train.py:12: torch.nn.Modul is missing; the nearest is Module",
+        "1 files use 8 names of torch; 3 are missing",
+    ]
+    assert "torch.nn.functional.relu" in type_in("check", "--all", name, folder=tmp_path, code=1)
+    script(tmp_path, "import torch.nn", "fine.py")
+    assert "0 are missing" in type_in("check", "fine.py", folder=tmp_path)

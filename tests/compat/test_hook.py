@@ -1,0 +1,99 @@
+"""`rushlight.patch()`: `torch` in this process, and what was there before comes back."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pickle
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import rushlight
+from rushlight.compat.torch_version import TorchVersion
+
+
+def test_modules_are_rushlights() -> None:
+    with rushlight.patch() as torch:
+        from torch import nn
+        from torch.nn.modules.conv import _ConvNd
+        from torch.optim.lr_scheduler import StepLR
+        from torch.utils.data import DataLoader
+
+        assert sys.modules["torch"] is torch and torch.Tensor is rushlight.Tensor
+        assert nn is rushlight.nn and torch.nn is nn and nn.__spec__.name == "rushlight.nn"
+        assert issubclass(nn.Conv2d, _ConvNd) and StepLR is rushlight.optim.lr_scheduler.StepLR
+        assert DataLoader is rushlight.utils.data.DataLoader
+        assert importlib.util.find_spec("torch.nn") is not None
+        assert importlib.util.find_spec("torch.absent") is None
+        assert {"nn", "ones", "__version__"} <= set(dir(torch))
+    assert "torch" not in sys.modules and "torch.nn" not in sys.modules
+    with pytest.raises(ModuleNotFoundError), rushlight.patch():
+        importlib.import_module("torch.absent.name")
+
+
+def test_version_and_distribution() -> None:
+    with rushlight.patch() as torch:
+        assert torch.__version__ == "2.13.0+rushlight" and torch.version.__version__ == "2.13.0"
+        assert importlib.metadata.version("torch") == "2.13.0+rushlight"
+        assert "torch" in importlib.metadata.packages_distributions()
+        assert rushlight.__version__ == "0.1.0" and torch.version.cuda is None
+    version = TorchVersion("2.13.0+rushlight")
+    assert version >= (2, 4) and version > "2.9.1" and version < "2.14" and version <= "2.13"
+    assert version != "2.12" and version.split("+")[0] == "2.13.0"
+
+
+def test_pytorch_that_was_loaded_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", theirs)
+    with rushlight.patch() as outer:
+        with rushlight.patch("cpu") as torch:
+            assert torch is outer and torch.ones(2).sum() == 2
+        assert sys.modules["torch"] is outer
+    assert sys.modules["torch"] is theirs
+
+
+def test_devices_by_pytorchs_names() -> None:
+    with rushlight.patch("cpu") as torch:
+        assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
+        assert torch.device("cuda").type == "cuda" and torch.device("cuda:0").index == 0
+        with pytest.raises(rushlight.DeviceUnavailable, match="hidden by --device cpu"):
+            torch.ones(2, device="cuda")
+        meta = torch.empty(1 << 40, device="meta")
+        assert meta.device.type == "meta" and meta.is_meta and not torch.ones(1).is_meta
+        with torch.device("meta"):
+            layer = torch.nn.Linear(2, 3)
+        assert layer.weight.is_meta and not layer.to_empty(device="cpu").weight.is_meta
+    assert rushlight.empty(2, device="null").device.type == "null"
+    with pytest.raises(ValueError, match="auto, cpu"):
+        rushlight.patch("tpu")
+
+
+def test_cuda_means_webgpu(require_device) -> None:
+    require_device("webgpu")
+    with rushlight.patch("webgpu") as torch:
+        assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+        x = torch.arange(4.0).cuda()
+        assert x.is_cuda and x.device == torch.device("cuda") and x.device.type == "cuda"
+        assert x.cpu().tolist() == [0, 1, 2, 3] and torch.cuda.memory_allocated() > 0
+        assert torch.nn.Linear(2, 2).cuda().weight.is_cuda and torch.cuda.get_device_name()
+        assert "llvmpipe" not in str(x.device)
+        assert torch.cuda.current_device() == 0
+        whole = pickle.dumps(x)
+    assert x.device.type == "webgpu" and pickle.loads(whole).device.type == "webgpu"
+    assert x.device == rushlight.device("webgpu") != rushlight.device("cpu")
+
+
+def test_as_torch_is_the_first_line() -> None:
+    text = "import rushlight.as_torch, torch; print(torch.__version__)"
+    found = subprocess.check_output([sys.executable, "-c", text], text=True, cwd=".")
+    assert found.strip() == "2.13.0+rushlight"
+
+
+def test_a_missing_name_tells_the_nearest() -> None:
+    with pytest.raises(AttributeError, match="'Lineer'; the nearest is 'Linear'") as caught:
+        _ = rushlight.nn.Lineer
+    assert caught.value.name == "Lineer" and str(pickle.loads(pickle.dumps(caught.value)))
