@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from rushlight.core.dtypes import (
+    DType,
     bool_,
     compute_type,
     float16,
@@ -305,90 +306,41 @@ def _columns(address: int, rows: int, columns: int, leading: int) -> np.ndarray:
 
 
 class FakeCublas:
-    """Column-major products on host memory."""
+    """Column-major products on host memory; every other product wants a workspace."""
+
+    handle = 0
 
     def __init__(self) -> None:
+        self.calls: list[gemm.Call] = []
         self.products = 0
+        self.alignments: list[int] = []
 
-    def handle(self) -> int:
-        return 0
+    def use_here(self) -> None:
+        pass
 
-    def one(
-        self,
-        handle,
-        ta,
-        tb,
-        m,
-        n,
-        k,
-        alpha,
-        a,
-        _a,
-        lda,
-        b,
-        _b,
-        ldb,
-        beta,
-        c,
-        _c,
-        ldc,
-        compute,
-        algorithm,
-    ) -> int:
+    def prepare(self, call: gemm.Call, dtype: DType, alignment: int) -> gemm.Product:
+        product = gemm.Product(lambda made: None)
+        product.numbers = (len(self.calls), 0, 0, 0, 0)
+        product.room = 64 * (len(self.calls) % 2)
+        self.calls.append(call)
+        self.alignments.append(alignment)
+        return product
+
+    def run(self, handle, number, alpha, a, _a, b, _b, beta, c, _c, d, _d, algorithm, *rest) -> int:
+        workspace, room, stream = rest
+        assert bool(workspace) == bool(room) and c == d and stream == 0
         self.products += 1
-        left = _columns(a, *((k, m) if ta else (m, k)), lda)
-        right = _columns(b, *((n, k) if tb else (k, n)), ldb)
-        out = _columns(c, m, n, ldc)
-        out[...] = (left.T if ta else left) @ (right.T if tb else right)
-        return 0
-
-    def many(
-        self,
-        handle,
-        ta,
-        tb,
-        m,
-        n,
-        k,
-        alpha,
-        a,
-        ka,
-        lda,
-        sa,
-        b,
-        kb,
-        ldb,
-        sb,
-        beta,
-        c,
-        kc,
-        ldc,
-        sc,
-        batch,
-        *rest,
-    ) -> int:
-        size = float64.itemsize
-        for i in range(batch):
-            self.one(
-                handle,
-                ta,
-                tb,
-                m,
-                n,
-                k,
-                alpha,
-                a + i * sa * size,
-                ka,
-                lda,
-                b + i * sb * size,
-                kb,
-                ldb,
-                beta,
-                c + i * sc * size,
-                kc,
-                ldc,
-                *rest,
+        call = self.calls[number]
+        m, n, k, size = call.n, call.m, call.k, float64.itemsize
+        ta, tb = call.right.transposed, call.left.transposed
+        for i in range(call.batch):
+            at_a, at_b, at_d = (
+                x + i * s * size for x, s in zip((a, b, d), call.steps, strict=True)
             )
+            left = _columns(at_a, *((k, m) if ta else (m, k)), call.right.leading)
+            right = _columns(at_b, *((n, k) if tb else (k, n)), call.left.leading)
+            out = _columns(at_d, m, n, call.leading)
+            out[...] = (left.T if ta else left) @ (right.T if tb else right)
         return 0
 
 
@@ -416,6 +368,31 @@ def test_products_as_cublas_is_asked_for_them(case: cases.Case):
 def test_one_right_factor_makes_one_tall_product():
     plan = gemm.plan_contract((4, 2, 3, 5, 6, 30, 15, 5, 1, 36, 18, 6, 1, 0, 0, 5, 1), 4)
     assert [(c.m, c.batch) for c in plan.calls] == [(24, 1)]
+
+
+def test_a_choice_is_made_for_each_alignment_of_the_addresses():
+    reference, fake = ReferenceDevice(), FakeCublas()
+    kernel = Contract(float64, float64)
+    product = gemm.Gemm(kernel, fake, None, None, lambda: Pool(reference))
+    block = np.zeros(64)
+    start = block.ctypes.data + -block.ctypes.data % 16
+    numbers = (1, 1, 2, 2, 2, 0, 0, 2, 1, 0, 0, 2, 1, 0, 0, 2, 1)
+    for offset in (0, 8, 0, 8):
+        product(start, start + 128, start + 256 + offset, *numbers)
+    assert fake.alignments == [16, 8]
+
+
+def test_where_cublas_has_no_algorithm_the_own_kernel_runs():
+    reference, fake = ReferenceDevice(), FakeCublas()
+    fake.prepare = lambda *_: None
+    ran = []
+    product = gemm.Gemm(
+        Contract(float64, float64), fake, lambda *n: ran.append(n), None, lambda: Pool(reference)
+    )
+    numbers = (1, 1, 2, 2, 2, 0, 0, 2, 1, 0, 0, 2, 1, 0, 0, 2, 1)
+    product(64, 128, 192, *numbers)
+    product(64, 128, 192, *numbers)
+    assert ran == [(64, 128, 192, *numbers)] * 2 and not fake.products
 
 
 def test_product_refuses_a_wrong_count():

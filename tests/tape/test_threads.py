@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextvars
 import gc
-import itertools
 import os
 import signal
 import sys
@@ -327,40 +326,17 @@ def test_a_child_does_not_wait_for_who_is_not_there():
     assert status == 0
 
 
-def test_threads_hand_cublas_handles_on():
-    """Each thread has its own; a later thread reuses that of one that ended."""
-    numbers = itertools.count(1)
-
-    class Library:
-        @staticmethod
-        def cublasCreate_v2(place: Any) -> int:
-            place._obj.value = next(numbers)
-            return 0
-
-        cublasSetStream_v2 = cublasSetMathMode = staticmethod(lambda *_: 0)
-
+def test_each_thread_binds_the_context_once_for_cublas():
     cublas = object.__new__(gemm.Cublas)
-    cublas.library, cublas.local, cublas.free = Library, threading.local(), []
-    counted: list[int] = []
-
-    def count(make: Any) -> int:
-        made = make()
-        counted.append(made)
-        return made
-
-    cublas.counted = count
-    meet = threading.Barrier(3)
+    bound: list[int] = []
+    cublas.local, cublas.bind = threading.local(), lambda: bound.append(threading.get_ident())
 
     def use() -> int:
-        first = cublas.handle()
-        meet.wait(WAIT)
-        assert cublas.handle() == first
-        return first
+        cublas.use_here()
+        cublas.use_here()
+        return threading.get_ident()
 
-    assert sorted(at_once(use, use, use)) == [1, 2, 3]
-    for _ in range(3):
-        assert sorted(at_once(use, use, use)) == [1, 2, 3]
-    assert sorted(counted) == [1, 2, 3]  # the memory of each handle
+    assert sorted(at_once(use, use, use)) == sorted(bound) and len(bound) == 3
 
 
 # ---- stress ----

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -133,20 +132,15 @@ class CudaDevice:
     @cached_property
     def cublas(self) -> gemm.Cublas | None:
         library = load_cublas(self.session)
-        return None if library is None else gemm.Cublas(library, self._counted)
+        return None if library is None else gemm.Cublas(library, self._bind)
+
+    def _bind(self) -> None:
+        self.session.bind(ctypes.c_void_p(self.session.driver.context))
 
     def _pool(self) -> Pool:
         return pool_of(self.name)
 
     # ---- memory ----
-
-    def _counted(self, make: Callable[[], int]) -> int:
-        """Call a library that takes memory of its own, and count what the driver gave it."""
-        before, _ = self.runtime.memGetInfo()
-        made = make()
-        after, _ = self.runtime.memGetInfo()
-        self._pool().count(max(0, before - after))
-        return made
 
     def alloc(self, nbytes: int) -> int:
         try:

@@ -146,12 +146,12 @@ def is_out_of_memory(error: Any) -> bool:
 
 
 def load_cublas(session: Session) -> ctypes.CDLL | None:
-    """The cuBLAS that CuPy uses: it is loaded already, so its bare name finds it."""
+    """The cuBLASLt that CuPy's cuBLAS uses: it is loaded already, so its bare name finds it."""
     if session.is_hip:
         return None
     importlib.import_module("cupy_backends.cuda.libs.cublas")  # loads it, where CuPy has not yet
     version = session.runtime.runtimeGetVersion() // 1000
-    pattern = "cublas64_{}.dll" if sys.platform == "win32" else "libcublas.so.{}"
+    pattern = "cublasLt64_{}.dll" if sys.platform == "win32" else "libcublasLt.so.{}"
     for major in (version, 13, 12, 11):
         try:
             return ctypes.CDLL(pattern.format(major))

@@ -1,8 +1,14 @@
-"""Contractions by cuBLAS: an override of the contract kernel that changes rounding only.
+"""Contractions by cuBLASLt: an override of the contract kernel that changes rounding only.
 
-float32 is computed in float32 (no TF32), halves are summed in float32 and never reduced in less.
-cuBLAS gives the same bits from run to run on one stream. The memory that a handle takes, a
-workspace, is counted when the handle is made.
+# Note [cuBLASLt]
+1. float32 is computed in float32 (no TF32). Halves are summed in float32. Partial sums of a split k
+   lie in the workspace in the compute type and are added in a fixed order: the same bits from run
+   to run.
+2. An algorithm is chosen by cuBLASLt's rules of thumb, never by timing, from the sizes, the strides
+   and how the addresses are aligned.
+3. The library allocates nothing. A launch takes the workspace of its algorithm from the pool, at
+   most as many bytes as its operands have. A device without cuBLASLt (`scratch_rooms` in an
+   estimate) does not know the algorithm and leaves the workspace out.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import DType, bfloat16, compute_type, float16, float32, float64
 from rushlight.core.errors import DeviceError
@@ -26,8 +32,15 @@ from rushlight.scalar.ir import arg
 
 # cudaDataType and cublasComputeType_t
 _TYPES = {float32: (0, 68), float64: (1, 70), float16: (2, 68), bfloat16: (14, 68)}
-_NO_REDUCED_PRECISION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
-_DEFAULT_ALGORITHM = -1
+_FLOAT, _DOUBLE = 0, 1
+# Attributes: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t,
+# cublasLtMatmulPreferenceAttributes_t
+_TRANSPOSED = (3, 4)  # of the first and the second factor
+_BATCH_COUNT, _BATCH_STEP = 5, 6
+_MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
+_IN_COMPUTE_TYPE = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+_LARGEST_WORKSPACE = 32 << 20
+_ALIGNMENT = 16  # more does not change a choice
 _INT_MAX = (1 << 31) - 1
 _MOST_PLANS = 4096
 
@@ -147,51 +160,155 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
     )
 
 
-class _Holder:
-    """A thread's handle. When the thread ends, the next thread reuses it: making one is slow."""
+class _Choice(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
 
-    def __init__(self, handle: int, free: list[int]) -> None:
-        self.handle = handle
-        self.free = free
+    _fields_ = (
+        ("algorithm", ctypes.c_uint64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    )
+
+
+Made = list[tuple[str, ctypes.c_void_p]]  # the kind and the address of each descriptor
+
+
+class Product:
+    """One call prepared for cuBLASLt: its descriptors, its algorithm and the workspace's room."""
+
+    __slots__ = ("choice", "made", "numbers", "release", "room")
+
+    def __init__(self, release: Callable[[Made], None]) -> None:
+        self.release = release
+        self.made: Made = []
+        self.choice = _Choice()
+        self.numbers: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+        self.room = 0
 
     def __del__(self) -> None:
-        self.free.append(self.handle)
+        self.release(self.made)
 
 
 class Cublas:
-    """cuBLAS's two products, with a handle per thread: threads may not share one.
+    """cuBLASLt: prepares a product and runs it. All threads share one handle.
 
-    `counted(make)` calls `make`, which gives a handle, and counts the memory that it takes.
+    `bind` makes the context current on this thread.
     """
 
-    def __init__(self, library: ctypes.CDLL, counted: Callable[[Callable[[], int]], int]) -> None:
+    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object]) -> None:
         self.library = library
-        self.counted = counted
+        self.bind = bind
         self.local = threading.local()
-        self.free: list[int] = []
-        self.one = make_caller(address_of(library, "cublasGemmEx"), "piiiiippiipiippiiii")
-        self.many = make_caller(
-            address_of(library, "cublasGemmStridedBatchedEx"), "piiiiippiiqpiiqppiiqiii"
+        handle = ctypes.c_void_p()
+        self._call("cublasLtCreate", ctypes.byref(handle))
+        assert handle.value is not None
+        self.handle = handle.value
+        self.run = make_caller(address_of(library, "cublasLtMatmul"), "ppppppppppppppqp")
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self.library, name)(*arguments)
+        if code:
+            raise DeviceError(f"{name} failed with status {code}")
+
+    def _make(self, product: Product, kind: str, *arguments: Any) -> int:
+        made = ctypes.c_void_p()
+        self._call(f"cublasLt{kind}Create", ctypes.byref(made), *arguments)
+        assert made.value is not None
+        product.made.append((kind, made))
+        return made.value
+
+    def _set(self, kind: str, target: int, attribute: int, value: Any) -> None:
+        self._call(
+            f"cublasLt{kind}SetAttribute",
+            ctypes.c_void_p(target),
+            ctypes.c_int(attribute),
+            ctypes.byref(value),
+            ctypes.c_size_t(ctypes.sizeof(value)),
         )
 
-    def handle(self) -> int:
-        holder: _Holder | None = getattr(self.local, "holder", None)
-        if holder is None:
-            holder = self.local.holder = _Holder(
-                self.free.pop() if self.free else self._make_handle(), self.free
+    def release(self, made: Made) -> None:
+        for kind, address in made:
+            getattr(self.library, f"cublasLt{kind}Destroy")(address)
+
+    def prepare(self, call: Call, dtype: DType, alignment: int) -> Product | None:
+        """The product with its algorithm; None where cuBLASLt has none."""
+        self.use_here()
+        product = Product(self.release)
+        kind, compute = _TYPES[dtype]
+        scale = _DOUBLE if dtype is float64 else _FLOAT
+        multiply = self._make(product, "MatmulDesc", ctypes.c_int(compute), ctypes.c_int(scale))
+        for attribute, side in zip(_TRANSPOSED, (call.right, call.left), strict=True):
+            self._set("MatmulDesc", multiply, attribute, ctypes.c_int32(side.transposed))
+        right = (call.k, call.n) if call.right.transposed else (call.n, call.k)
+        left = (call.m, call.k) if call.left.transposed else (call.k, call.m)
+        layouts = [
+            self._layout(product, kind, sizes, leading, call.batch, step)
+            for sizes, leading, step in zip(
+                (right, left, (call.n, call.m)),
+                (call.right.leading, call.left.leading, call.leading),
+                call.steps,
+                strict=True,
             )
-        return holder.handle
+        ]
+        preference = self._make(product, "MatmulPreference")
+        values = (call.m * call.k + call.k * call.n + call.m * call.n) * call.batch
+        most = min(_LARGEST_WORKSPACE, values * dtype.itemsize)
+        for attribute, value in (
+            (_MOST_WORKSPACE, ctypes.c_uint64(most)),
+            (_REDUCTIONS, ctypes.c_uint32(_IN_COMPUTE_TYPE)),
+            *((attribute, ctypes.c_uint32(alignment)) for attribute in _ALIGNMENTS),
+        ):
+            self._set("MatmulPreference", preference, attribute, value)
+        return self._choose(product, multiply, layouts, preference)
 
-    def _make_handle(self) -> int:
-        return self.counted(self._create)
+    def _layout(
+        self,
+        product: Product,
+        kind: int,
+        sizes: tuple[int, int],
+        leading: int,
+        batch: int,
+        step: int,
+    ) -> int:
+        rows, columns = map(ctypes.c_uint64, sizes)
+        layout = self._make(
+            product, "MatrixLayout", ctypes.c_int(kind), rows, columns, ctypes.c_int64(leading)
+        )
+        if batch > 1:
+            self._set("MatrixLayout", layout, _BATCH_COUNT, ctypes.c_int32(batch))
+            self._set("MatrixLayout", layout, _BATCH_STEP, ctypes.c_int64(step))
+        return layout
 
-    def _create(self) -> int:
-        made = ctypes.c_void_p()
-        _check_status(self.library.cublasCreate_v2(ctypes.byref(made)))
-        _check_status(self.library.cublasSetStream_v2(made, ctypes.c_void_p(DEFAULT_STREAM)))
-        _check_status(self.library.cublasSetMathMode(made, _NO_REDUCED_PRECISION))
-        assert made.value is not None
-        return made.value
+    def _choose(
+        self, product: Product, multiply: int, layouts: list[int], preference: int
+    ) -> Product | None:
+        right, left, out = layouts
+        count = ctypes.c_int()
+        operands = map(ctypes.c_void_p, (multiply, right, left, out, out, preference))
+        code = self.library.cublasLtMatmulAlgoGetHeuristic(
+            ctypes.c_void_p(self.handle),
+            *operands,
+            ctypes.c_int(1),
+            ctypes.byref(product.choice),
+            ctypes.byref(count),
+        )
+        if code or not count.value or product.choice.state:
+            return None
+        product.numbers = (multiply, right, left, out, ctypes.addressof(product.choice))
+        product.room = room_for(product.choice.workspace) if product.choice.workspace else 0
+        return product
+
+    def use_here(self) -> None:
+        """The context is current on this thread."""
+        if not hasattr(self.local, "bound"):
+            self.bind()
+            self.local.bound = True
+
+
+Products = list[tuple[Product, tuple[int, int, int]]]  # with the offsets in bytes
+Prepared = tuple[Plan | None, Products]
 
 
 def _check_status(code: int) -> None:
@@ -200,9 +317,9 @@ def _check_status(code: int) -> None:
 
 
 class Gemm:
-    """The launcher of one contract kernel: cuBLAS where it can, else `fallback`."""
+    """The launcher of one contract kernel: cuBLASLt where it can, else `fallback`."""
 
-    __slots__ = ("constants", "copy", "cublas", "dtype", "fallback", "plans", "pool", "types")
+    __slots__ = ("constants", "copy", "cublas", "dtype", "fallback", "plans", "pool")
 
     def __init__(
         self,
@@ -213,66 +330,69 @@ class Gemm:
         pool: Callable[[], Pool],
     ) -> None:
         self.dtype = kernel.dtype
-        self.types = _TYPES[kernel.dtype]
         self.cublas = cublas
         self.fallback = fallback
         self.copy = copy
         self.pool = pool
-        self.plans: dict[tuple[int, ...], Plan | None] = {}
+        # By the addresses' low bits, which decide the alignment, then by the numbers.
+        self.plans: list[dict[tuple[int, ...], Prepared]] = [{} for _ in range(_ALIGNMENT)]
         real = ctypes.c_double if kernel.compute is float64 else ctypes.c_float
         self.constants = (real * 2)(1.0, 0.0)  # alpha and beta, on the host
 
     def __call__(self, out: int, a: int, b: int, *numbers: int) -> None:
+        low = (out | a | b) % _ALIGNMENT
         try:
-            plan = self.plans[numbers]
+            plan, products = self.plans[low][numbers]
         except KeyError:
-            if len(self.plans) >= _MOST_PLANS:
-                self.plans.clear()
-            plan = self.plans[numbers] = plan_contract(numbers, self.dtype.itemsize)
-        if plan is None:
+            plan, products = self._prepare(numbers, low)
+        if not products:
             self.fallback(out, a, b, *numbers)
             return
+        assert plan is not None
         left, right = (b, a) if plan.swapped else (a, b)
         if plan.left_copy is None and plan.right_copy is None:
-            self._multiply(plan, out, left, right)
+            self._multiply(products, out, left, right)
         else:
-            self._multiply_copies(plan, out, left, right)
+            self._multiply_copies(plan, products, out, left, right)
 
-    def _multiply(self, plan: Plan, out: int, left: int, right: int) -> None:
-        handle, (kind, compute) = self.cublas.handle(), self.types
+    def _prepare(self, numbers: tuple[int, ...], low: int) -> Prepared:
+        plans = self.plans[low]
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
+        plan = plan_contract(numbers, self.dtype.itemsize)
+        products: Products = []
+        for call in () if plan is None else plan.calls:
+            bits = _ALIGNMENT | low | call.offsets[0] | call.offsets[1] | call.offsets[2]
+            product = self.cublas.prepare(call, self.dtype, bits & -bits)
+            if product is None:
+                products = []
+                break
+            products.append((product, call.offsets))
+        plans[numbers] = found = (plan, products)
+        return found
+
+    def _multiply(self, products: Products, out: int, left: int, right: int) -> None:
+        cublas = self.cublas
+        cublas.use_here()
         alpha = ctypes.addressof(self.constants)
         beta = alpha + ctypes.sizeof(self.constants) // 2
-        for call in plan.calls:
+        for product, (by_right, by_left, by_out) in products:
+            multiply, a, b, d, algorithm = product.numbers
+            target = out + by_out
             begin = (
-                handle,
-                call.right.transposed,
-                call.left.transposed,
-                call.n,
-                call.m,
-                call.k,
-                alpha,
-            )
-            at_right, at_left, at_out = (
-                right + call.offsets[0],
-                left + call.offsets[1],
-                out + call.offsets[2],
-            )
-            ld_right, ld_left, ld_out = call.right.leading, call.left.leading, call.leading
-            if call.batch == 1:
-                code = self.cublas.one(
-                    *begin, at_right, kind, ld_right, at_left, kind, ld_left,
-                    beta, at_out, kind, ld_out, compute, _DEFAULT_ALGORITHM,
-                )  # fmt: skip
-            else:
-                s_right, s_left, s_out = call.steps
-                code = self.cublas.many(
-                    *begin, at_right, kind, ld_right, s_right, at_left, kind, ld_left, s_left,
-                    beta, at_out, kind, ld_out, s_out, call.batch, compute, _DEFAULT_ALGORITHM,
-                )  # fmt: skip
-            _check_status(code)
+                cublas.handle, multiply, alpha, right + by_right, a, left + by_left, b,
+                beta, target, d, target, d, algorithm,
+            )  # fmt: skip
+            if not product.room:
+                _check_status(cublas.run(*begin, 0, 0, DEFAULT_STREAM))
+                continue
+            # The block may be reused at once: its next use comes later on the stream.
+            with Scratch(self.pool(), product.room) as (workspace,):
+                _check_status(cublas.run(*begin, workspace, product.room, DEFAULT_STREAM))
 
-    def _multiply_copies(self, plan: Plan, out: int, left: int, right: int) -> None:
-        # The blocks may be reused at once: their next use comes later on the stream.
+    def _multiply_copies(
+        self, plan: Plan, products: Products, out: int, left: int, right: int
+    ) -> None:
         with Scratch(self.pool(), *_rooms(plan, self.dtype)) as packed:
             addresses = []
             for address, copy in ((left, plan.left_copy), (right, plan.right_copy)):
@@ -281,7 +401,7 @@ class Gemm:
                     self.copy(target, address, *copy.sizes, *copy.packed, *copy.strides)
                     address = target
                 addresses.append(address)
-            self._multiply(plan, out, addresses[0], addresses[1])
+            self._multiply(products, out, addresses[0], addresses[1])
 
 
 def _rooms(plan: Plan, dtype: DType) -> list[int]:

@@ -107,12 +107,6 @@ class Pool:
     def take_back(self, address: int, room: int) -> None:
         """Unregister lent memory."""
 
-    def count(self, nbytes: int) -> None:
-        """Count memory that a library of the device took for itself, and keeps."""
-        self.held += nbytes
-        self.live += nbytes
-        self.peak = max(self.peak, self.live)
-
     @unheard
     def take(self, room: int) -> int:
         """The address of a block of `room` bytes (a value of `room_for`).
