@@ -8,8 +8,10 @@ from typing import Any
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.shapes import contiguous_strides, reach
+from rushlight.kernel.attend import inner_sizes, operands_of
 from rushlight.kernel.interpret import Call, sort_arguments
 from rushlight.kernel.shapes import (
+    Attend,
     Contract,
     Convolve,
     Gather,
@@ -57,6 +59,8 @@ def _walks(kernel: Kernel, call: Call) -> list[Walk]:
         if not x * y * m * n:  # nothing is stored, so nothing is read
             return []
         return [(kernel.dtype, each, steps) for each, steps in zip(walked, strides, strict=True)]
+    if isinstance(kernel, Attend):
+        return _attend(kernel, call)
     if isinstance(kernel, Gather | Scatter):
         return _indexed(kernel, call)
     if isinstance(kernel, Sort):
@@ -104,6 +108,15 @@ def _indexed(kernel: Gather | Scatter, call: Call) -> list[Walk]:
     walked = (listed, whole, listed) if isinstance(kernel, Gather) else (whole, listed, listed)
     types = (kernel.dtype, kernel.dtype, kernel.index_dtype)
     return list(zip(types, walked, call.strides, strict=True))
+
+
+def _attend(kernel: Attend, call: Call) -> list[Walk]:
+    *batch, rows, keys = call.sizes
+    named = zip(operands_of(kernel).items(), call.strides, strict=True)
+    return [
+        (dtype, (*batch, *inner_sizes(kernel, name, rows, keys)), steps)
+        for (name, dtype), steps in named
+    ]
 
 
 def _library(kernel: Library, call: Call) -> list[Walk]:

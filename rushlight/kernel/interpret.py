@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, compute_type, int32, int64
+from rushlight.kernel.attend import interpret_attend, operands_of, params_of
 from rushlight.kernel.shapes import (
+    Attend,
     Contract,
     Convolve,
     Gather,
@@ -59,6 +61,9 @@ def signature(kernel: Kernel) -> Signature:
         return Signature(operands, 3, (3,) * operands, 0)
     if isinstance(kernel, Contract):
         return Signature(3, 5, (4, 4, 4), 0)
+    if isinstance(kernel, Attend):
+        count = len(operands_of(kernel))
+        return Signature(count, 5, (5,) * count, len(params_of(kernel)))
     if isinstance(kernel, Convolve):
         return Signature(3, 17, (), 0)
     if isinstance(kernel, Sort):
@@ -137,6 +142,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         _scan(kernel, call, machine)
     elif isinstance(kernel, Contract):
         _contract(kernel, call, machine)
+    elif isinstance(kernel, Attend):
+        interpret_attend(kernel, call, machine)
     elif isinstance(kernel, Sort):
         _sort(kernel, call, machine)
     elif isinstance(kernel, Search):

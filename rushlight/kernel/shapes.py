@@ -227,4 +227,49 @@ class Convolve:
     step: int
 
 
-Kernel = Map | Rowwise | Scan | Contract | Gather | Scatter | Sort | Search | Library | Convolve
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """Attention over queries q[t], keys k[s] and values v[s] of a batch, or a part of its gradient.
+
+    With w[t, s] = q[t] . k[s] * scale, plus the mask (a bool mask that is false, and with `causal`
+    a key s > t, give -inf), p = exp(w - level), and e = p after dropout:
+    - "output": level[t] = log of the sum over s of exp(w), out[t] = sum over s of e * v[s]; a row
+      of -inf gives zeros and level 0. Operands out, level, q, k, v;
+    - "along": along[t] = g[t] . out[t]. Operands along, g, out;
+    - "query", "keys", "mask", with d[t, s] = p * (dropout of g[t] . v[s] - along[t]):
+      dq[t] = scale * sum of d * k[s]; dk[s] = scale * sum of d * q[t], dv[s] = sum of e * g[t];
+      dmask = d, summed over batch dimensions in which its stride is 0. Operands: the results, g,
+      level, along, q, k, v.
+    The mask is the last operand where there is one, of type `mask`. level and along have the
+    compute type, everything else `dtype`. Dropout multiplies by its factor, or by 0 where the
+    uniform number at the score's position in all scores of the batch is below its probability.
+
+    Sizes are (x, y, z, rows, keys), the first three being the batch; strides five per operand
+    (batch, rows or keys, features; keys for a mask). Params are the scale and, with dropout, seed,
+    position, probability and factor; none for "along". `width` is that of q and k, `depth` that of
+    v. Sums run in an order fixed by the sizes; no memory holds all scores. Halves are multiplied
+    as halves (p is rounded for that) and summed in float32.
+    """
+
+    dtype: DType
+    of: str
+    width: int
+    depth: int
+    mask: DType | None = None
+    causal: bool = False
+    dropout: bool = False
+
+
+Kernel = (
+    Attend
+    | Map
+    | Rowwise
+    | Scan
+    | Contract
+    | Gather
+    | Scatter
+    | Sort
+    | Search
+    | Library
+    | Convolve
+)

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rushlight.core.dtypes import DType
+from rushlight.kernel.attend import operands_of, outputs_of
 from rushlight.kernel.shapes import (
+    Attend,
     Contract,
     Convolve,
     Gather,
@@ -53,6 +55,8 @@ def show(kernel: Kernel) -> str:
             f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
             "  out[x, y, m, n] = sum over k: a[x, y, m, k] * b[x, y, k, n]\n"
         )
+    if isinstance(kernel, Attend):
+        return _attend(kernel)
     if isinstance(kernel, Convolve):
         return f"convolve {kernel.dtype.name}: {kernel.of}, step {kernel.step or 'n'}\n"
     if isinstance(kernel, Sort):
@@ -79,6 +83,18 @@ def show(kernel: Kernel) -> str:
     how = {"add": "+=", "set": "=", "prod": "*="}.get(kernel.kind, f"{kernel.kind}=")
     return (
         f"scatter {kernel.kind} {types}\n  for k: out[o, index[o, k, i], i] {how} source[o, k, i]\n"
+    )
+
+
+def _attend(kernel: Attend) -> str:
+    outputs, names = outputs_of(kernel), list(operands_of(kernel))
+    marks = [name for name in ("causal", "dropout") if getattr(kernel, name)]
+    if kernel.mask is not None:
+        marks.append(f"{kernel.mask.name} mask")
+    sizes = f"{kernel.width} by {kernel.depth}"
+    return (
+        f"attend {kernel.dtype.name} {sizes}{', ' if marks else ''}{', '.join(marks)}\n"
+        f"  {', '.join(outputs)} = {kernel.of} of {', '.join(names[len(outputs) :])}\n"
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import (
     ALL,
+    FLOAT,
     INDEX,
     NUMBER,
     DType,
@@ -18,8 +19,10 @@ from rushlight.core.dtypes import (
     uint32,
     uint64,
 )
+from rushlight.kernel.attend import FORMS
 from rushlight.kernel.shapes import (
     SCATTERS,
+    Attend,
     Contract,
     Convolve,
     Kernel,
@@ -91,6 +94,8 @@ def verify(kernel: Kernel) -> None:
         _scan(kernel)
     elif isinstance(kernel, Contract):
         _contract(kernel)
+    elif isinstance(kernel, Attend):
+        _attend(kernel)
     elif isinstance(kernel, Convolve):
         _need(kernel.dtype is float32, f"convolve: elements cannot be {kernel.dtype.name}")
         _need(
@@ -270,6 +275,16 @@ def _contract(kernel: Contract) -> None:
         and kernel.compute.itemsize >= least.itemsize
     )
     _need(fits, f"contract: {kernel.dtype.name} cannot be summed in {kernel.compute.name}")
+
+
+def _attend(kernel: Attend) -> None:
+    _need(kernel.of in FORMS, f"attend: of {kernel.of!r}, not one of {', '.join(FORMS)}")
+    _need(kernel.dtype in FLOAT, f"attend: elements cannot be {kernel.dtype.name}")
+    known = (None, bool_, float32, kernel.dtype)
+    _need(kernel.mask in known, f"attend: a mask of {kernel.dtype.name} cannot be {kernel.mask}")
+    _need(min(kernel.width, kernel.depth) >= 0, "attend: a width is negative")
+    if kernel.of == "mask":
+        _need(kernel.mask not in (None, bool_), "attend: only a mask that is added has a gradient")
 
 
 # ---- expressions ----

@@ -16,9 +16,11 @@ from rushlight.devices.cuda.driver import address_of
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.stub import Arguments, Driver, make_launcher
 from rushlight.devices.shared.protocol import Launch
+from rushlight.emit.cuda import attend_fma, attend_mma
 from rushlight.emit.cuda.kernels import emit, entry_name
+from rushlight.kernel.attend import params_of
 from rushlight.kernel.interpret import signature
-from rushlight.kernel.shapes import Gather, Kernel, Map, Rowwise, Scatter
+from rushlight.kernel.shapes import Attend, Gather, Kernel, Map, Rowwise, Scatter
 
 BEFORE = r"""
 #include <cmath>
@@ -105,8 +107,56 @@ static long long __double_as_longlong(double x) { return bits_of<long long>(x); 
 static unsigned __umulhi(unsigned a, unsigned b) {
     return (unsigned)(((unsigned long long)a * b) >> 32);
 }
+// ---- the instructions of Attend kernels: a warp's operands go through `given` ----
+static unsigned given[1024][8];
+static unsigned short* lines[1024];
+alignas(16) static char shared_memory[1 << 18];
+static void copy_16(void* to, const void* from, const int bytes) {
+    std::memset(to, 0, 16);
+    std::memcpy(to, from, bytes);
+}
+static void await_copies() {}
+static void matrices(unsigned (&r)[4], const unsigned short* at, const bool turned) {
+    const unsigned me = threadIdx.x, first = me & ~31u, lane = me % 32;
+    lines[me] = (unsigned short*)at;
+    emulated::pause();
+    for (unsigned i = 0; i < 4; ++i) {
+        unsigned short part[2];
+        for (unsigned e = 0; e < 2; ++e) {
+            const unsigned row = turned ? lane % 4 * 2 + e : lane / 4, column = turned ? lane / 4 : lane % 4 * 2 + e;
+            part[e] = lines[first + 8 * i + row][column];
+        }
+        r[i] = part[0] | (unsigned)part[1] << 16;
+    }
+    emulated::pause();
+}
+static void load_4(unsigned (&r)[4], const unsigned short* at) { matrices(r, at, false); }
+static void load_4_turned(unsigned (&r)[4], const unsigned short* at) { matrices(r, at, true); }
+static float power_of_2(const float x) { return std::exp2(x); }
+static float half_of(unsigned word, unsigned e);
+static void mma(float (&c)[4], const unsigned (&a)[4], const unsigned b0, const unsigned b1) {
+    const unsigned me = threadIdx.x, first = me & ~31u, lane = me % 32;
+    for (unsigned i = 0; i < 4; ++i) given[me][i] = a[i];
+    given[me][4] = b0, given[me][5] = b1;
+    emulated::pause();
+    for (unsigned e = 0; e < 4; ++e) {
+        const unsigned row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
+        double total = c[e];
+        for (unsigned k = 0; k < 16; ++k) {
+            const unsigned left = first + row % 8 * 4 + k % 8 / 2, right = first + column * 4 + k % 8 / 2;
+            total += (double)half_of(given[left][row / 8 + k / 8 * 2], k % 2) * half_of(given[right][4 + k / 8], k % 2);
+        }
+        c[e] = (float)total;
+    }
+    emulated::pause();
+}
 static unsigned atomicAdd(unsigned* p, unsigned v) { const unsigned old = *p; *p += v; return old; }
 static unsigned atomicOr(unsigned* p, unsigned v) { const unsigned old = *p; *p |= v; return old; }
+"""
+
+HALVES = """
+static float half_of(unsigned word, unsigned e) { return widened((unsigned short)(word >> 16 * e)); }
+static unsigned pair(const float low, const float high) { return narrowed(low) | (unsigned)narrowed(high) << 16; }
 """
 
 AFTER = r"""
@@ -137,6 +187,18 @@ extern "C" int bind(void*) { return 0; }
 """
 
 
+def _text(kernel: Kernel) -> str:
+    """The emitted text, with the emulation's functions in place of inline PTX."""
+    text = emit(kernel).replace(attend_fma.ASYNC, "")
+    for kind in ("f16", "bf16"):
+        text = text.replace(attend_mma.WARP_OPS.replace("KIND", kind), HALVES)
+    for name in ("Four", "Eight"):
+        text = text.replace(
+            f"extern __shared__ {name} memory[];", f"{name}* const memory = ({name}*)shared_memory;"
+        )
+    return text
+
+
 class Emulator:
     """Builds launchers whose driver is the emulation."""
 
@@ -153,7 +215,7 @@ class Emulator:
             self.folder / f"kernel{self.count}.cpp",
             self.folder / f"kernel{self.count}.so",
         )
-        source.write_text(BEFORE + emit(kernel) + AFTER.replace("ENTRY", entry_name(kernel)))
+        source.write_text(BEFORE + _text(kernel) + AFTER.replace("ENTRY", entry_name(kernel)))
         flags = [
             "-std=c++17",
             "-O1",
@@ -169,6 +231,8 @@ class Emulator:
         shape = signature(kernel)
         whole = shape.addresses + shape.sizes + sum(shape.strides)
         params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
+        if isinstance(kernel, Attend):
+            params = params_of(kernel)
         arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
         key, rule = rule_of(
             kernel, (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,12 @@ from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
+from rushlight.emit.cuda import attend
 from rushlight.emit.cuda.kernels import emit, entry_name
+from rushlight.kernel.attend import params_of
 from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import (
+    Attend,
     Contract,
     Gather,
     Kernel,
@@ -79,6 +83,7 @@ class CudaDevice:
             asynchronous=True,
             largest_block=int(found["totalGlobalMem"]),
             description=description,
+            attends=0 if self.session.is_hip else attend.widest(_shared_memory(found)),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
         )
 
@@ -119,11 +124,14 @@ class CudaDevice:
         return launch
 
     def _build_own(self, kernel: Kernel) -> Launch:
-        module, handle = compile_kernel(self.session, emit(kernel), entry_name(kernel))
+        shared = attend.tile_of(kernel)[2] if isinstance(kernel, Attend) else 0
+        module, handle = compile_kernel(self.session, emit(kernel), entry_name(kernel), shared)
         self.modules.append(module)
         shape = signature(kernel)
         whole = shape.addresses + shape.sizes + sum(shape.strides)
         params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
+        if isinstance(kernel, Attend):
+            params = params_of(kernel)
         arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)
         key, rule = rule_of(kernel, self.scratch)
         flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | Scatter) else 0
@@ -216,6 +224,11 @@ class CudaDevice:
         if bad:
             self.runtime.memset(self.words, 0, words.nbytes)
             raise BoundsError(f"{', '.join(bad)}: an index is out of range")
+
+
+def _shared_memory(properties: dict[str, Any]) -> int:
+    """The bytes that a block can have; 0 where the GPU has no tensor cores for bfloat16."""
+    return int(properties["sharedMemPerBlockOptin"]) if properties["major"] >= 8 else 0
 
 
 def _address_of(view: memoryview) -> int:

@@ -22,6 +22,7 @@ _INSTALL = (
 DEFAULT_STREAM = 0
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
 _CACHE_VERSION = 1
+_MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # Rule 2 of Note [CUDA C], and every float32 operation rounded as in IEEE 754, subnormals included.
 _OPTIONS = ("--std=c++14", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 _HIP_OPTIONS = ("-ffp-contract=off",)
@@ -105,13 +106,20 @@ def open_session() -> Session:
     return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target)
 
 
-def compile_kernel(session: Session, source: str, name: str) -> tuple[object, int]:
-    """The loaded module, which must be kept alive, and the function's handle."""
+def compile_kernel(
+    session: Session, source: str, name: str, shared: int = 0
+) -> tuple[object, int]:
+    """The loaded module, which must be kept alive, and the function's handle.
+
+    `shared`: the bytes of shared memory that a launch asks for.
+    """
     # Loading a module needs a current context on this thread.
     session.bind(ctypes.c_void_p(session.driver.context))
     module = session.cupy.cuda.function.Module()
     module.load(_binary(session, source, name))
     function = module.get_function(name)
+    if shared:
+        session.cupy.cuda.driver.funcSetAttribute(function.ptr, _MOST_SHARED, shared)
     return (module, function), int(function.ptr)
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from rushlight.emit.cuda import contract, index, map as cuda_map, scan
+from rushlight.emit.cuda import attend, contract, index, map as cuda_map, scan
 from rushlight.emit.cuda.rows import is_splittable
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import Attend, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 Value = Any  # an llvmlite value of type i64
 I64 = ir.IntType(64)
@@ -46,6 +46,7 @@ class Geometry(NamedTuple):
     slices: Value
     threads: Value
     extra: tuple[Value, ...] = ()
+    shared: int = 0  # bytes of shared memory beyond what the text declares
 
 
 Rule = Callable[[ir.IRBuilder, Sequence[Value]], Geometry]
@@ -140,6 +141,17 @@ def _contract(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     return Geometry(tiles, _least(b, tiles, const(MOST_BLOCKS)), const(1), const(contract.THREADS))
 
 
+def _attend(kernel: Attend, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    """A block for each tile of a result."""
+    x, y, z, rows, keys = sizes
+    own, threads, shared = attend.tile_of(kernel)
+    tiles = _ceil(b, keys if kernel.of == "keys" else rows, const(own))
+    if kernel.of == "mask":
+        tiles = b.mul(tiles, _ceil(b, keys, const(attend.other_tile(kernel))))
+    blocks = _product(b, (x, y, z, tiles))
+    return Geometry(blocks, blocks, const(1), const(threads), (), shared)
+
+
 def _scan(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     outer, axis, inner = sizes
     rows, threads = b.mul(outer, inner), const(scan.THREADS)
@@ -181,6 +193,8 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
         return ("scan",), _scan
     if isinstance(kernel, Contract):
         return ("contract",), _contract
+    if isinstance(kernel, Attend):
+        return ("attend", kernel), partial(_attend, kernel)
     assert isinstance(kernel, Gather | Scatter)
     chunk = cuda_map.chunk_of([kernel.dtype])
     if isinstance(kernel, Gather):

@@ -180,7 +180,7 @@ class _Writer:
             geometry.threads,
             const(1),
             const(1),
-            const(0),
+            const(geometry.shared),
         ]
         given = [handle, *(b.trunc(c, I32) for c in counts), _pointer(b, driver.stream), packed]
         given.append(ir.Constant(POINTER.as_pointer(), None))

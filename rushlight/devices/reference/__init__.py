@@ -348,6 +348,7 @@ class ReferenceDevice:
         host_memory=True,
         asynchronous=False,
         largest_block=1 << 46,
+        attends=1 << 20,
         description=f"kernels interpreted by NumPy {np.__version__}",
     )
 

@@ -40,6 +40,7 @@ class Limits:
     largest_block: int  # bytes of one allocation
     description: str  # adapter, driver, features: for people
     convolves: bool = False  # it builds Convolve, and that is faster
+    attends: int = 0  # it builds Attend for heads of at most so many features
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check
     software: bool = False  # runs on the host's processor, so it is no accelerator

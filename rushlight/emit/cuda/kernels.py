@@ -8,13 +8,14 @@ a few more, which the launcher adds (see Note [Rows on CUDA] and Note [Indices o
 from __future__ import annotations
 
 from rushlight.emit.cuda.anomaly import note
+from rushlight.emit.cuda.attend import attend
 from rushlight.emit.cuda.contract import contract
 from rushlight.emit.cuda.index import gather, scatter
 from rushlight.emit.cuda.map import PACK, flat, strided
 from rushlight.emit.cuda.rows import rowwise
 from rushlight.emit.cuda.scalar import PRELUDE
 from rushlight.emit.cuda.scan import scan
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import Attend, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 
 def entry_name(kernel: Kernel) -> str:
@@ -27,6 +28,8 @@ def entry_name(kernel: Kernel) -> str:
         return "scan"
     if isinstance(kernel, Contract):
         return "contract"
+    if isinstance(kernel, Attend):
+        return "attend"
     return "gather" if isinstance(kernel, Gather) else "scatter"
 
 
@@ -40,5 +43,7 @@ def emit(kernel: Kernel) -> str:
         return f"{PRELUDE}\n{scan(kernel)}"
     if isinstance(kernel, Contract):
         return f"{PRELUDE}\n{contract(kernel)}"
+    if isinstance(kernel, Attend):
+        return f"{PRELUDE}\n{attend(kernel)}"
     assert isinstance(kernel, Gather | Scatter)
     return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter(kernel)}"

@@ -21,6 +21,7 @@ from rushlight.ops.create import creation
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.linalg.matmul import autocast, matmul
+from rushlight.ops.nn import attend
 from rushlight.ops.nn.attention_gradient import Backward
 from rushlight.ops.nn.attention_tiles import Forward, Shapes, widened
 from rushlight.ops.pointwise import arithmetic as e
@@ -67,9 +68,13 @@ class Attention(Op):
         pool = check_devices(NAME, ins)
         q, k, v = ins[:3]
         check_device_dtype(NAME, pool, q.dtype)
-        out = Spec.of(pool, q.dtype, (*q.shape[:-1], v.shape[-1]))
         level = Spec.of(pool, compute_type(q.dtype), (*q.shape[:-1], 1))
         shapes = _shapes(q, k, v, static)
+        if attend.takes(pool, shapes):
+            outs = [attend.laid_like(q, v.shape[-1]), level]
+            launch = attend.forward(pool, shapes, outs, ins)
+            return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 2))
+        out = Spec.of(pool, q.dtype, (*q.shape[:-1], v.shape[-1]))
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:
             return Forward(pool, shapes, outs, ins)
@@ -88,7 +93,9 @@ class Attention(Op):
             g, operands = grads[0], values[:n]
             if STATE.get().grad and (static[1] or not _many_scores(operands)):
                 return _recorded_gradients(g, operands, static, params, needs)
-            given = (views.contiguous(g), values[n], values[n + 1], *operands)
+            if not attend.takes(g._spec.device, _shapes(*plan.ins[:3], static)):
+                g = views.contiguous(g)
+            given = (g, values[n], values[n + 1], *operands)
             made = call.call(_attention_grad, given, (*static, needs), params)
             parts = iter(made if isinstance(made, tuple) else (made,))
             return [next(parts) if needs >> i & 1 else None for i in range(n)]
@@ -114,6 +121,15 @@ class AttentionGrad(Op):
         q, k, v = operands[:3]
         shapes = _shapes(q, k, v, static)
         asked = [i for i in range(len(operands)) if needs >> i & 1]
+        if attend.takes(pool, shapes):
+            laid = [
+                attend.laid_like(spec, spec.shape[-1]) if needs >> i & 1 else None
+                for i, spec in enumerate(operands)
+            ]
+            wanted = (*laid, None)[:4]
+            launch = attend.Backward(pool, shapes, wanted, ins)
+            outs = [spec for spec in laid if spec is not None]
+            return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 5))
         outs = [Spec.of(pool, operands[i].dtype, operands[i].shape) for i in asked]
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:
