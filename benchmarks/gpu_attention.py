@@ -91,7 +91,6 @@ def measured(lib: Any, case: Case, precise: bool = False) -> Measured:
 
     q, k, v, g = map(sent, host)
     if case.joined:
-        batch, heads, rows, size = case.shape
         whole = lib.stack([x.transpose(1, 2) for x in (q, k, v)], 2).contiguous()
         q, k, v = (whole[:, :, i].transpose(1, 2) for i in range(3))
     leaves = [x.detach().requires_grad_() for x in (q, k, v)]
@@ -110,7 +109,11 @@ def measured(lib: Any, case: Case, precise: bool = False) -> Measured:
     lib.autograd.grad(out, leaves, g)
     del out
     before = base()
-    (torch.cuda.reset_peak_memory_stats if lib is torch else lambda: lib.memory.reset_peak("cuda"))()
+    (
+        torch.cuda.reset_peak_memory_stats
+        if lib is torch
+        else lambda: lib.memory.reset_peak("cuda")
+    )()
     out = attend(*leaves, **options)
     grads = lib.autograd.grad(out, leaves, g, retain_graph=True)
     peak = (most() - before) / 2**20
@@ -124,9 +127,7 @@ def measured(lib: Any, case: Case, precise: bool = False) -> Measured:
 
 
 def error(got: list[Any], right: list[Any]) -> float:
-    return max(
-        float(abs(a - b).max() / abs(b).max()) for a, b in zip(got, right, strict=True)
-    )
+    return max(float(abs(a - b).max() / abs(b).max()) for a, b in zip(got, right, strict=True))
 
 
 def rows(cases: list[Case]) -> list[str]:

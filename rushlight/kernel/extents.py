@@ -9,7 +9,8 @@ from typing import Any
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.shapes import contiguous_strides, reach
 from rushlight.kernel.attend import inner_sizes, operands_of
-from rushlight.kernel.interpret import Call, sort_arguments
+from rushlight.kernel.interpret import sort_arguments
+from rushlight.kernel.machine import Call
 from rushlight.kernel.shapes import (
     Attend,
     Contract,

@@ -9,10 +9,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from rushlight.core.dtypes import DType, compute_type, int32, int64
-from rushlight.kernel.attend import interpret_attend, operands_of, params_of
+from rushlight.core.dtypes import compute_type, int32, int64
+from rushlight.kernel.attend import operands_of, params_of
+from rushlight.kernel.attended import attend
+from rushlight.kernel.machine import Call, Machine, Sizes
 from rushlight.kernel.shapes import (
     Attend,
     Contract,
@@ -27,10 +29,8 @@ from rushlight.kernel.shapes import (
     Search,
     Sort,
 )
-from rushlight.scalar.interpret import Arithmetic, evaluate
+from rushlight.scalar.interpret import evaluate
 from rushlight.scalar.ir import Expr
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,6 @@ def signature(kernel: Kernel) -> Signature:
     return Signature(4, 4, (3, 3, 3), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of one launch, sorted."""
-
-    addresses: tuple[int, ...]
-    sizes: Sizes
-    strides: tuple[Sizes, ...]
-    params: tuple[bool | int | float, ...]
-
-
 def sort_arguments(kernel: Kernel, numbers: Sequence[Any]) -> Call:
     """Raises TypeError for a wrong count and for anything but numbers."""
     shape = signature(kernel)
@@ -105,33 +95,6 @@ def sort_arguments(kernel: Kernel, numbers: Sequence[Any]) -> Call:
     return Call(tuple(whole[: shape.addresses]), sizes, tuple(strides), tuple(numbers[numeric:]))
 
 
-class Machine(Protocol):
-    """Arrays and their memory. Values are in compute types; views are memory in storage types."""
-
-    arithmetic: Arithmetic
-
-    def view(self, address: int, dtype: DType, sizes: Sizes, strides: Sizes) -> Any: ...
-    def load(self, dtype: DType, view: Any) -> Any: ...
-    def store(self, dtype: DType, view: Any, values: Any) -> None: ...
-    def number(self, dtype: DType, value: bool | int | float) -> Any: ...
-    def positions(self, sizes: Sizes) -> Any:
-        """int64 positions in row-major order, of shape `sizes`."""
-
-    def fold(self, kind: str, dtype: DType, values: Any, sizes: Sizes) -> Any:
-        """`values` broadcast to `sizes` and folded along axis 1, which stays with length 1."""
-
-    def contract(self, compute: DType, a: Any, b: Any) -> Any: ...
-    def gather(self, out: Any, source: Any, index: Any) -> bool:
-        """Copy the elements that `index` picks along axis 1; True if an index was out of range."""
-
-    def scatter(self, kind: str, dtype: DType, out: Any, source: Any, index: Any) -> bool: ...
-    def search(self, line: Any, wanted: Any, right: bool) -> Any:
-        """int64 counts of values in rows, by the bisection of `Search`."""
-
-    def order(self, dtype: DType, source: Any, descending: bool) -> Any:
-        """int64 positions that sort memory along axis 1, stable, NaN the largest."""
-
-
 def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
     """Run one launch."""
     if isinstance(kernel, Map):
@@ -143,7 +106,9 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
     elif isinstance(kernel, Contract):
         _contract(kernel, call, machine)
     elif isinstance(kernel, Attend):
-        interpret_attend(kernel, call, machine)
+        if kernel.of == "operands":
+            raise TypeError("all gradients of attention are composed of its other forms")
+        attend(kernel, call, machine)
     elif isinstance(kernel, Sort):
         _sort(kernel, call, machine)
     elif isinstance(kernel, Search):

@@ -239,16 +239,17 @@ class Attend:
     - "query", "keys", "mask", with d[t, s] = p * (dropout of g[t] . v[s] - along[t]):
       dq[t] = scale * sum of d * k[s]; dk[s] = scale * sum of d * q[t], dv[s] = sum of e * g[t];
       dmask = d, summed over batch dimensions in which its stride is 0. Operands: the results, g,
-      level, along, q, k, v.
+      level, along, q, k, v;
+    - "operands": dq, dk and dv at once. Operands: these, g, out, level, q, k, v.
     The mask is the last operand where there is one, of type `mask`. level and along have the
     compute type, everything else `dtype`. Dropout multiplies by its factor, or by 0 where the
     uniform number at the score's position in all scores of the batch is below its probability.
 
     Sizes are (x, y, z, rows, keys), the first three being the batch; strides five per operand
-    (batch, rows or keys, features; keys for a mask). Params are the scale and, with dropout, seed,
-    position, probability and factor; none for "along". `width` is that of q and k, `depth` that of
-    v. Sums run in an order fixed by the sizes; no memory holds all scores. Halves are multiplied
-    as halves (p is rounded for that) and summed in float32.
+    (batch, rows or keys, features; keys for a mask). Params are the scale, which is positive, and
+    with dropout seed, position, probability and factor; none for "along". `width` is that of q and
+    k, `depth` that of v. Sums run in an order fixed by the sizes; no memory holds all scores.
+    Halves are multiplied as halves (p is rounded for that) and summed in float32.
     """
 
     dtype: DType
@@ -261,15 +262,5 @@ class Attend:
 
 
 Kernel = (
-    Attend
-    | Map
-    | Rowwise
-    | Scan
-    | Contract
-    | Gather
-    | Scatter
-    | Sort
-    | Search
-    | Library
-    | Convolve
+    Attend | Map | Rowwise | Scan | Contract | Gather | Scatter | Sort | Search | Library | Convolve
 )

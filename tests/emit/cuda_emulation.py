@@ -123,8 +123,8 @@ static void matrices(unsigned (&r)[4], const unsigned short* at, const bool turn
     for (unsigned i = 0; i < 4; ++i) {
         unsigned short part[2];
         for (unsigned e = 0; e < 2; ++e) {
-            const unsigned row = turned ? lane % 4 * 2 + e : lane / 4, column = turned ? lane / 4 : lane % 4 * 2 + e;
-            part[e] = lines[first + 8 * i + row][column];
+            const unsigned a = lane / 4, b = lane % 4 * 2 + e;
+            part[e] = turned ? lines[first + 8 * i + b][a] : lines[first + 8 * i + a][b];
         }
         r[i] = part[0] | (unsigned)part[1] << 16;
     }
@@ -143,8 +143,10 @@ static void mma(float (&c)[4], const unsigned (&a)[4], const unsigned b0, const 
         const unsigned row = lane / 4 + e / 2 * 8, column = lane % 4 * 2 + e % 2;
         double total = c[e];
         for (unsigned k = 0; k < 16; ++k) {
-            const unsigned left = first + row % 8 * 4 + k % 8 / 2, right = first + column * 4 + k % 8 / 2;
-            total += (double)half_of(given[left][row / 8 + k / 8 * 2], k % 2) * half_of(given[right][4 + k / 8], k % 2);
+            const unsigned* const left = given[first + row % 8 * 4 + k % 8 / 2];
+            const unsigned* const right = given[first + column * 4 + k % 8 / 2];
+            const double a = half_of(left[row / 8 + k / 8 * 2], k % 2);
+            total += a * half_of(right[4 + k / 8], k % 2);
         }
         c[e] = (float)total;
     }
@@ -155,8 +157,12 @@ static unsigned atomicOr(unsigned* p, unsigned v) { const unsigned old = *p; *p 
 """
 
 HALVES = """
-static float half_of(unsigned word, unsigned e) { return widened((unsigned short)(word >> 16 * e)); }
-static unsigned pair(const float low, const float high) { return narrowed(low) | (unsigned)narrowed(high) << 16; }
+static float half_of(unsigned word, unsigned e) {
+    return widened((unsigned short)(word >> 16 * e));
+}
+static unsigned pair(const float low, const float high) {
+    return narrowed(low) | (unsigned)narrowed(high) << 16;
+}
 """
 
 AFTER = r"""

@@ -18,6 +18,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.kernel.interpret import signature, sort_arguments
 from rushlight.kernel.shapes import (
+    Attend,
     Contract,
     Gather,
     Map,
@@ -296,3 +297,31 @@ def test_arguments_are_sorted():
 def test_bad_arguments_are_type_errors(numbers):
     with pytest.raises(TypeError):
         sort_arguments(ADD, numbers)
+
+
+ATTEND = Attend(float16, "keys", 64, 32, mask=bool_, dropout=True)
+
+
+def test_attend():
+    verify(ATTEND)
+    assert show(ATTEND) == (
+        "attend float16 64 by 32, dropout, bool mask\n"
+        "  dk, dv = keys of g, level, along, q, k, v, mask\n"
+    )
+    assert signature(ATTEND).strides == (5,) * 9 and signature(ATTEND).params == 5
+    assert signature(Attend(float32, "along", 8, 8)).total == 3 + 5 + 15
+
+
+@pytest.mark.parametrize(
+    "kernel, reason",
+    [
+        (Attend(int32, "output", 8, 8), "attend: elements cannot be int32"),
+        (Attend(float32, "values", 8, 8), "attend: of 'values'"),
+        (Attend(float32, "output", 8, 8, float64), "attend: a mask of float32"),
+        (Attend(float32, "mask", 8, 8, bool_), "only a mask that is added"),
+        (Attend(float32, "output", -1, 8), "attend: a width is negative"),
+    ],
+)
+def test_ill_formed_attend(kernel, reason):
+    with pytest.raises(ValueError, match=reason):
+        verify(kernel)

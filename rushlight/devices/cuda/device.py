@@ -39,8 +39,6 @@ from rushlight.kernel.shapes import (
     Map,
     Rowwise,
     Scatter,
-    Search,
-    Sort,
 )
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
@@ -107,7 +105,7 @@ class CudaDevice:
             return show(kernel)
         return (
             "\n".join(map(emit, composed.kernels_of(kernel)))
-            if isinstance(kernel, Sort | Search)
+            if composed.is_composed(kernel)
             else emit(kernel)
         )
 
@@ -115,9 +113,11 @@ class CudaDevice:
         verify(kernel)
         if isinstance(kernel, Library):
             return library.build(self, kernel)
-        if isinstance(kernel, Sort | Search):
-            return composed.build(kernel, self, self._pool)
-        launch = self._build_own(kernel)
+        launch = (
+            composed.build(kernel, self, self._pool)
+            if composed.is_composed(kernel)
+            else self._build_own(kernel)
+        )
         if isinstance(kernel, Contract) and gemm.takes(kernel) and self.cublas is not None:
             copy = self._build_own(gemm.copy_kernel(kernel.dtype))
             return gemm.Gemm(kernel, self.cublas, launch, copy, self._pool)

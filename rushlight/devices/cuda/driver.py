@@ -106,9 +106,7 @@ def open_session() -> Session:
     return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target)
 
 
-def compile_kernel(
-    session: Session, source: str, name: str, shared: int = 0
-) -> tuple[object, int]:
+def compile_kernel(session: Session, source: str, name: str, shared: int = 0) -> tuple[object, int]:
     """The loaded module, which must be kept alive, and the function's handle.
 
     `shared`: the bytes of shared memory that a launch asks for.

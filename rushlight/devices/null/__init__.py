@@ -24,7 +24,7 @@ from rushlight.devices.shared.allocator import Pool, Scratch
 from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.interpret import signature, sort_arguments
-from rushlight.kernel.shapes import Contract, Convolve, Kernel, Search, Sort
+from rushlight.kernel.shapes import Attend, Contract, Convolve, Kernel, Search, Sort
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -61,7 +61,7 @@ class NullDevice:
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
-        if isinstance(kernel, Sort | Search):
+        if composed.is_composed(kernel):
             return composed.build(kernel, self, lambda: pool_of(self.name))
 
         def launch(*numbers: bool | int | float) -> None:
@@ -128,13 +128,16 @@ class StandIn(NullDevice):
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
-        if isinstance(kernel, Sort | Search) and not self.limits.sorts:
-            return composed.build(kernel, self, self._pool)
+        by_parts = composed.is_whole_gradient(kernel)
+        if by_parts or (isinstance(kernel, Sort | Search) and not self.limits.sorts):
+            return composed.build(kernel, self, self._pool)  # type: ignore[arg-type]
         scratch_of, shape = self.scratch_of, signature(kernel)
         first, last = shape.addresses, shape.addresses + shape.sizes
         each = float(shape.addresses)
         if isinstance(kernel, Contract | Convolve):
             each = _WORK_OF_PRODUCT
+        if isinstance(kernel, Attend):
+            each = _WORK_OF_PRODUCT * (kernel.width + kernel.depth)
         if isinstance(kernel, Convolve):
             last = first + 8  # images, groups, channels, sizes of results and windows
 

@@ -18,9 +18,11 @@ import numpy as np
 from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import BoundsError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.shared import library
+from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
-from rushlight.kernel.interpret import Call, Sizes, interpret, sort_arguments
+from rushlight.devices.shared.registry import pool_of
+from rushlight.kernel.interpret import interpret, sort_arguments
+from rushlight.kernel.machine import Call, Sizes
 from rushlight.kernel.shapes import LOADED, Kernel, Library, Map, Rowwise
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
@@ -363,6 +365,8 @@ class ReferenceDevice:
         verify(kernel)
         if isinstance(kernel, Library):
             return library.build(self, kernel)
+        if composed.is_whole_gradient(kernel):
+            return composed.build(kernel, self, lambda: pool_of(self.name))
         machine = NumpyMachine()
         inputs: tuple[int, ...] = ()
         if tell is not None and isinstance(kernel, Map | Rowwise):

@@ -11,7 +11,7 @@ from rushlight.devices.webgpu.launch import build_launch
 from rushlight.devices.webgpu.probe import probe_fma
 from rushlight.emit.wgsl.kernels import emit
 from rushlight.emit.wgsl.types import FUSED
-from rushlight.kernel.shapes import Kernel, Library, Search, Sort
+from rushlight.kernel.shapes import Kernel, Library
 from rushlight.kernel.show import show
 
 
@@ -28,13 +28,13 @@ class WebGPUDevice(Buffers):
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Library):
             return show(kernel)
-        if isinstance(kernel, Sort | Search):
+        if composed.is_composed(kernel):
             return "\n".join(self.emit(part) for part in composed.kernels_of(kernel))
         return emit(kernel, self.features)
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
-        if isinstance(kernel, Sort | Search):
+        if composed.is_composed(kernel):
             return composed.build(kernel, self, self.pool)
         return build_launch(self, kernel)

@@ -20,7 +20,16 @@ import math
 
 from rushlight.core.dtypes import FLOAT, bool_, compute_type, float32, int64
 from rushlight.emit.cuda import attend_fma, attend_mma
-from rushlight.emit.cuda.scalar import COMPUTED, STORED, constant, indent, load, plain_leaf, statements, store
+from rushlight.emit.cuda.scalar import (
+    COMPUTED,
+    STORED,
+    constant,
+    indent,
+    load,
+    plain_leaf,
+    statements,
+    store,
+)
 from rushlight.kernel.attend import kept, operands_of, outputs_of, params_of
 from rushlight.kernel.shapes import Attend
 from rushlight.scalar.ir import index, param

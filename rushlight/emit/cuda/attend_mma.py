@@ -82,24 +82,30 @@ struct alignas(16) Eight { Stored v[8]; };
 // Rows of an operand, from `first` on, as a tile of `PITCH - 8` features.
 template <int ROWS, int PITCH, int COLUMNS>
 __device__ __forceinline__ void fetch(
-    Stored* tile, const View<const Stored>& from, const i64 first, const i64 count) {
-    constexpr int PER = (PITCH - 8) / 8;
-    const bool whole = from.column == 1 && COLUMNS % 8 == 0 && (u64)from.at % 16 == 0 && from.row % 8 == 0;
-    for (int e = threadIdx.x; e < ROWS * PER; e += THREADS) {
-        const int r = e / PER, d = e % PER * 8;
-        const bool inside = first + r < count;
-        const Stored* const source = from.at + (inside ? (first + r) * from.row : 0);
+    Stored* tile, const View<const Stored>& from, const i64 first, const i64 count, const bool whole) {
+    constexpr int PER = (PITCH - 8) / 8, ROUNDS = (ROWS * PER + THREADS - 1) / THREADS;
+    const int left = (int)(count - first < ROWS ? count - first : ROWS);
+    const Stored* const start = from.at + first * from.row;
+    #pragma unroll
+    for (int e = 0; e < ROUNDS; ++e) {
+        const int at = e * THREADS + (int)threadIdx.x, r = at / PER, d = at % PER * 8;
+        if (ROWS * PER % THREADS && at >= ROWS * PER) break;
         Stored* const target = tile + r * PITCH + d;
+        const bool inside = r < left;
         if (whole) {
             const bool some = inside && d < COLUMNS;
-            copy_16(target, source + (some ? d : 0), some ? 16 : 0);
+            copy_16(target, some ? start + r * from.row + d : from.at, some ? 16 : 0);
         } else {
             #pragma unroll
             for (int u = 0; u < 8; ++u) {
-                target[u] = inside && d + u < COLUMNS ? source[(d + u) * from.column] : (Stored)0;
+                target[u] = inside && d + u < COLUMNS ? start[r * from.row + (d + u) * from.column] : (Stored)0;
             }
         }
     }
+}
+// Whether rows can be copied by 16 bytes.
+template <int COLUMNS> __device__ __forceinline__ bool aligned(const View<const Stored>& v) {
+    return v.column == 1 && COLUMNS % 8 == 0 && (u64)v.at % 16 == 0 && v.row % 8 == 0;
 }
 
 // s += own rows times other rows, over the features.
@@ -172,27 +178,31 @@ __device__ __forceinline__ void store_row(
 """
 
 _FORWARD = """\
-// Scores to weights of one row; the sums so far shrink when the maximum grows. Maxima are in base 2.
+// Scores to weights of one row; the sums so far shrink when the maximum grows. The scale is positive,
+// so the maximum is taken before it; `factor` is the scale in base 2. Keys after `last` are hidden.
 template <bool EDGE>
 __device__ __forceinline__ void weigh(
     float (&s)[TILES][4], float (&sum)[DV / 8][4], const int half, float& top, float& total,
-    const View<const Masked>& mask, const Sizes& sizes, const i64 row, const i64 start, const float scale,
-    const Drop& drop, const i64 batch, const int lane) {
+    const View<const Masked>& mask, const Sizes& sizes, const i64 row, const i64 start, const float factor,
+    const float scale, const Drop& drop, const i64 batch, const int lane) {
     float most = NONE;
+    i64 room = sizes.keys - start;
+    if (CAUSAL && row - start + 1 < room) room = row - start + 1;
+    const int last = (int)(room < BN ? room : BN) - lane % 4 * 2;
     #pragma unroll
     for (int n = 0; n < TILES; ++n) {
         #pragma unroll
         for (int u = 0; u < 2; ++u) {
             float& x = s[n][2 * half + u];
-            if (EDGE || HIDES || ADDS) x = scored(x, scale, mask, row, start + 8 * n + lane % 4 * 2 + u, sizes) * LOG2E;
-            else x *= scale * LOG2E;
+            if (HIDES || ADDS) x = scored(x, scale, mask, row, start + 8 * n + lane % 4 * 2 + u, sizes);
+            else if (EDGE && 8 * n + u >= last) x = NONE;
             most = fmaxf(most, x);
         }
     }
     #pragma unroll
     for (int m = 2; m; m /= 2) most = fmaxf(most, SHUFFLE(most, m));
     most = fmaxf(most, top);
-    const float base = most == NONE ? 0.0f : most, shrink = power_of_2(top - base);
+    const float base = most == NONE ? 0.0f : most * factor, shrink = power_of_2(fmaf(top, factor, -base));
     top = most;
     float part = 0.0f;
     #pragma unroll
@@ -200,7 +210,7 @@ __device__ __forceinline__ void weigh(
         #pragma unroll
         for (int u = 0; u < 2; ++u) {
             float& x = s[n][2 * half + u];
-            x = power_of_2(x - base);
+            x = power_of_2(fmaf(x, factor, -base));
             part += x;
             if (DROPOUT) x = stays(drop, sizes, batch, row, start + 8 * n + lane % 4 * 2 + u) ? x * drop.factor : 0.0f;
         }
@@ -231,12 +241,15 @@ __device__ __forceinline__ void run(
     for (int m = 0; m < SLABS; ++m) top[m][0] = top[m][1] = NONE;
     i64 end = sizes.keys;
     if (CAUSAL && first + BM < end) end = first + BM;
-    fetch<BM, PW, WIDTH>(query, of(q, place), first, sizes.rows);
-    fetch<BN, PW, WIDTH>(keys, key, 0, sizes.keys);
+    const View<const Stored> rows = of(q, place);
+    const bool whole_k = aligned<WIDTH>(key), whole_v = aligned<DEPTH>(value);
+    const float factor = (HIDES || ADDS ? 1.0f : scale) * LOG2E;
+    fetch<BM, PW, WIDTH>(query, rows, first, sizes.rows, aligned<WIDTH>(rows));
+    fetch<BN, PW, WIDTH>(keys, key, 0, sizes.keys, whole_k);
     for (i64 start = 0; start < end; start += BN) {
         await_copies();
         __syncthreads();
-        fetch<BN, PV, DEPTH>(values, value, start, sizes.keys);
+        fetch<BN, PV, DEPTH>(values, value, start, sizes.keys, whole_v);
         float s[SLABS][TILES][4] = {};
         multiply<PW>(s, query + own * PW, keys, lane);
         const bool edge = start + BN > sizes.keys || (CAUSAL && start + BN > first);
@@ -246,17 +259,17 @@ __device__ __forceinline__ void run(
             for (int half = 0; half < 2; ++half) {
                 const i64 row = first + own + 16 * m + 8 * half + lane / 4;
                 if (edge) {
-                    weigh<true>(s[m], sum[m], half, top[m][half], total[m][half], mask, sizes, row, start, scale,
-                        drop, place.batch, lane);
+                    weigh<true>(s[m], sum[m], half, top[m][half], total[m][half], mask, sizes, row, start, factor,
+                        scale, drop, place.batch, lane);
                 } else {
-                    weigh<false>(s[m], sum[m], half, top[m][half], total[m][half], mask, sizes, row, start, scale,
-                        drop, place.batch, lane);
+                    weigh<false>(s[m], sum[m], half, top[m][half], total[m][half], mask, sizes, row, start, factor,
+                        scale, drop, place.batch, lane);
                 }
             }
         }
         await_copies();
         __syncthreads();
-        if (start + BN < end) fetch<BN, PW, WIDTH>(keys, key, start + BN, sizes.keys);
+        if (start + BN < end) fetch<BN, PW, WIDTH>(keys, key, start + BN, sizes.keys, whole_k);
         gather_rows<PV>(sum, s, values, lane);
     }
     const View<Stored> made = of(out, place);
@@ -270,7 +283,7 @@ __device__ __forceinline__ void run(
             all += SHUFFLE(all, 1);
             all += SHUFFLE(all, 2);
             if (row >= sizes.rows) continue;
-            if (lane % 4 == 0) levels.at[row * levels.row] = all == 0.0f ? 0.0f : fmaf(top[m][half], LN2, logf(all));
+            if (lane % 4 == 0) levels.at[row * levels.row] = all == 0.0f ? 0.0f : fmaf(top[m][half], factor * LN2, logf(all));
             store_row(made, sum[m], half, row, all == 0.0f ? 0.0f : 1.0f / all, DEPTH, lane);
         }
     }
@@ -282,16 +295,17 @@ _BACKWARD = """\
 __device__ __forceinline__ void slope(
     float (&s)[TILES][4], float (&t)[TILES][4], const float* levels, const float* alongs,
     const View<const Masked>& mask, const Sizes& sizes, const i64 first, const i64 start, const int own,
-    const float scale, const Drop& drop, const i64 batch, const int lane, const bool edge) {
+    const float scale, const float factor, const Drop& drop, const i64 batch, const int lane, const bool edge) {
     #pragma unroll
     for (int n = 0; n < TILES; ++n) {
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int a = own + lane / 4 + e / 2 * 8, b = 8 * n + lane % 4 * 2 + e % 2, r = BY_KEYS ? b : a;
             const i64 row = BY_KEYS ? start + b : first + a, key = BY_KEYS ? first + a : start + b;
-            float x = s[n][e] * scale;
-            if (edge || HIDES || ADDS) x = scored(s[n][e], scale, mask, row, key, sizes);
-            const float p = power_of_2(fmaf(x, LOG2E, -levels[r]));
+            float x = s[n][e];
+            if (HIDES || ADDS) x = scored(x, scale, mask, row, key, sizes);
+            else if (edge && (row >= sizes.rows || key >= sizes.keys || (CAUSAL && key > row))) x = NONE;
+            const float p = power_of_2(fmaf(x, factor, -levels[r]));
             float used = p, g = t[n][e];
             if (DROPOUT) {
                 const bool stay = stays(drop, sizes, batch, row, key);
@@ -334,19 +348,21 @@ __device__ __forceinline__ void walk(
     i64 begin = 0, end = others;
     if (CAUSAL && BY_KEYS) begin = first / BN * BN;
     if (CAUSAL && !BY_KEYS && first + BM < end) end = first + BM;
-    fetch<BM, PW, WIDTH>(own_a, a, first, count);
-    fetch<BM, PV, DEPTH>(own_b, b, first, count);
+    const bool whole_c = aligned<WIDTH>(c), whole_d = aligned<DEPTH>(d);
+    const float factor = (HIDES || ADDS ? 1.0f : scale) * LOG2E;
+    fetch<BM, PW, WIDTH>(own_a, a, first, count, aligned<WIDTH>(a));
+    fetch<BM, PV, DEPTH>(own_b, b, first, count, aligned<DEPTH>(b));
     fetch_levels(levels[0], level_here, BY_KEYS ? begin : first, sizes.rows, LOG2E);
     fetch_levels(alongs[0], along_here, BY_KEYS ? begin : first, sizes.rows, 1.0f);
-    fetch<BN, PW, WIDTH>(others_a, c, begin, others);
-    fetch<BN, PV, DEPTH>(others_b, d, begin, others);
+    fetch<BN, PW, WIDTH>(others_a, c, begin, others, whole_c);
+    fetch<BN, PV, DEPTH>(others_b, d, begin, others, whole_d);
     int at = 0;
     for (i64 start = begin; start < end; start += BN, at ^= 1) {
         await_copies();
         __syncthreads();
         if (start + BN < end) {
-            fetch<BN, PW, WIDTH>(others_a + (at ^ 1) * BN * PW, c, start + BN, others);
-            fetch<BN, PV, DEPTH>(others_b + (at ^ 1) * BN * PV, d, start + BN, others);
+            fetch<BN, PW, WIDTH>(others_a + (at ^ 1) * BN * PW, c, start + BN, others, whole_c);
+            fetch<BN, PV, DEPTH>(others_b + (at ^ 1) * BN * PV, d, start + BN, others, whole_d);
             if (BY_KEYS) {
                 fetch_levels(levels[at ^ 1], level_here, start + BN, sizes.rows, LOG2E);
                 fetch_levels(alongs[at ^ 1], along_here, start + BN, sizes.rows, 1.0f);
@@ -361,7 +377,7 @@ __device__ __forceinline__ void walk(
         #pragma unroll
         for (int m = 0; m < SLABS; ++m) {
             slope(s[m], t[m], levels[row_set], alongs[row_set], mask, sizes, first, start, own + 16 * m, scale,
-                drop, place.batch, lane, edge);
+                factor, drop, place.batch, lane, edge);
         }
         if (BY_KEYS) gather_rows<PV>(sum_too, s, others_b + at * BN * PV, lane);
         gather_rows<PW>(sum, t, others_a + at * BN * PW, lane);

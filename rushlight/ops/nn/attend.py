@@ -47,9 +47,7 @@ def _kernel(shapes: Shapes, q: Spec, mask: Spec | None, of: str) -> Attend:
     masked = None if mask is None else mask.dtype
     if of == "along":
         return Attend(q.dtype, of, shapes.width, shapes.depth)
-    return Attend(
-        q.dtype, of, shapes.width, shapes.depth, masked, shapes.causal, shapes.dropout
-    )
+    return Attend(q.dtype, of, shapes.width, shapes.depth, masked, shapes.causal, shapes.dropout)
 
 
 def _steps(spec: Spec, batch: int) -> tuple[Shape, Shape]:
@@ -114,6 +112,10 @@ class Backward:
             return launches(pool, _kernel(shapes, q, mask, of), shapes, specs)
 
         dq, dk, dv, dmask = outs
+        self.whole = None
+        if dq is not None and dk is not None and dv is not None and dmask is None:
+            self.whole = part("operands", dq, dk, dv, *ins)
+            return
         self.along = part("along", along, g, out)
         self.query = None if dq is None else part("query", dq, *given)
         self.keys, unasked = None, 0
@@ -129,6 +131,9 @@ class Backward:
         first = sum(self.asked)
         targets = iter(numbers[:first])
         dq, dk, dv, dmask = (next(targets) if asked else None for asked in self.asked)
+        if self.whole is not None:
+            self.whole(*numbers)
+            return
         ins, params = numbers[first : first + self.count], numbers[first + self.count :]
         with Scratch(self.pool, *self.rooms) as (along, spare):
             self.along(along, *ins[:2])

@@ -88,14 +88,14 @@ class Attention(Op):
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         n, static = len(plan.ins), plan.static
+        q, k, v = plan.ins[:3]
+        is_kernel = attend.takes(plan.pool, _shapes(q, k, v, static))
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             g, operands = grads[0], values[:n]
             if STATE.get().grad and (static[1] or not _many_scores(operands)):
                 return _recorded_gradients(g, operands, static, params, needs)
-            if not attend.takes(g._spec.device, _shapes(*plan.ins[:3], static)):
-                g = views.contiguous(g)
-            given = (g, values[n], values[n + 1], *operands)
+            given = (g if is_kernel else views.contiguous(g), values[n], values[n + 1], *operands)
             made = call.call(_attention_grad, given, (*static, needs), params)
             parts = iter(made if isinstance(made, tuple) else (made,))
             return [next(parts) if needs >> i & 1 else None for i in range(n)]
@@ -126,10 +126,9 @@ class AttentionGrad(Op):
                 attend.laid_like(spec, spec.shape[-1]) if needs >> i & 1 else None
                 for i, spec in enumerate(operands)
             ]
-            wanted = (*laid, None)[:4]
-            launch = attend.Backward(pool, shapes, wanted, ins)
+            kernels = attend.Backward(pool, shapes, (*laid, None)[:4], ins)
             outs = [spec for spec in laid if spec is not None]
-            return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 5))
+            return Plan(self, ins, outs, kernels, static, cost=_cost(shapes, 5))
         outs = [Spec.of(pool, operands[i].dtype, operands[i].shape) for i in asked]
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:
@@ -363,7 +362,7 @@ def _mask_for(mask: Value, batch: Shape, rows: int, keys: int) -> Value:
     """The mask with as many dimensions as the scores; broadcast batch dimensions stay 1."""
     shape = mask._spec.shape
     broadcast_shapes([shape, (*batch, rows, keys)], NAME, [mask._spec])
-    lead = (1,) * (len(batch) + 2 - len(shape)) + shape[:-2]
+    lead = (1,) * (len(batch) - len(shape[:-2])) + shape[:-2]
     return views.expand(
         views.reshape(mask, (*lead, *((1,) * (2 - len(shape)) + shape[-2:])[-2:])),
         (*lead, rows, keys),
@@ -437,8 +436,8 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         operands.append(_mask_for(attn_mask, padded, rows, keys))
     factor = (1 / math.sqrt(width) if width else 1.0) if scale is None else float(scale)
-    # Masked scores are -inf before scaling; a negative scale would make them inf.
-    if is_causal and not factor > 0:
+    # Scores are masked, and their maximum is taken, before scaling: the scale is positive.
+    if not factor > 0:
         operands[0], factor = e.mul(operands[0], factor), 1.0
     if dropout_p and STATE.get().batch:
         out = _attended_in_vmap(operands, bool(is_causal), factor, dropout_p)
