@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from rushlight.core.dtypes import DType, int64
@@ -131,12 +132,14 @@ def _library(kernel: Library, call: Call) -> list[Walk]:
 
 
 def _convolve(kernel: Convolve, call: Call) -> list[Walk]:
-    n, g, m, c, rows, columns, p, q, height, width = call.sizes[:10]
-    parts = call.sizes[-1]
-    image, pixels = n * g * c * height * width, n * g * m * rows * columns
-    weights = g * m * c * p * q
-    if kernel.of in ("image", "depthwise"):
-        counts = (pixels, image, weights)
+    rank, parts = kernel.rank, call.sizes[-1]
+    n, g, m, c = call.sizes[:4]
+    pixels, window, image = (prod(call.sizes[4 + rank * i : 4 + rank * (i + 1)]) for i in range(3))
+    x, y, w = n * g * c * image, n * g * m * pixels, g * m * c * window
+    if kernel.of == "back":
+        counts = (x, y, w)
+    elif kernel.of in ("image", "depthwise"):
+        counts = (y, x, w)
     else:
-        counts = (parts * weights, pixels, image)
+        counts = (w if kernel.of == "weights" else parts * w, y, x)
     return [(kernel.dtype, (count,), (1,)) for count in counts]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rushlight.core.dtypes import compute_type, int32, int64
+from rushlight.core.shapes import contiguous_strides
 from rushlight.kernel.attend import operands_of, params_of
 from rushlight.kernel.attended import attend
 from rushlight.kernel.machine import Call, Machine, Sizes
@@ -65,7 +66,7 @@ def signature(kernel: Kernel) -> Signature:
         count = len(operands_of(kernel))
         return Signature(count, 5, (5,) * count, len(params_of(kernel)))
     if isinstance(kernel, Convolve):
-        return Signature(3, 17, (), 0)
+        return Signature(3, 5 + 6 * kernel.rank, (), 0)
     if isinstance(kernel, Sort):
         return Signature(3, 4, (3, 3, 3), 0)
     if isinstance(kernel, Search):
@@ -114,9 +115,7 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
     elif isinstance(kernel, Search):
         _search(kernel, call, machine)
     elif isinstance(kernel, Convolve):
-        raise TypeError(
-            "Convolve is built by devices whose limits say so; elsewhere it is windows and Contract"
-        )
+        _convolve(kernel, call, machine)
     elif isinstance(kernel, Library):
         raise TypeError(
             f"{kernel.function} is a library's function, which devices/library calls; it has no "
@@ -227,6 +226,23 @@ def _contract(kernel: Contract, call: Call, machine: Machine) -> None:
     values = machine.contract(
         kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b)
     )
+    machine.store(kernel.dtype, out, values)
+
+
+def _convolve(kernel: Convolve, call: Call, machine: Machine) -> None:
+    if kernel.of not in ("image", "back", "weights"):
+        raise TypeError(f"Convolve of {kernel.of} is a step of the CPU's, which others do not take")
+    rank, (n, g, m, c) = kernel.rank, call.sizes[:4]
+    geometry = [call.sizes[4 + rank * i : 4 + rank * (i + 1)] for i in range(6)]
+    pixels, window, image = geometry[:3]
+    x, y, w = (n, g, c, *image), (n, g, m, *pixels), (g, m, c, *window)
+    shapes = {"image": (y, x, w), "back": (x, y, w), "weights": (w, y, x)}[kernel.of]
+    out, a, b = (
+        machine.view(address, kernel.dtype, shape, contiguous_strides(shape))
+        for address, shape in zip(call.addresses, shapes, strict=True)
+    )
+    loaded = (machine.load(kernel.dtype, a), machine.load(kernel.dtype, b))
+    values = machine.convolve(kernel.of, compute_type(kernel.dtype), *loaded, geometry)
     machine.store(kernel.dtype, out, values)
 
 

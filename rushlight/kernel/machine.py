@@ -37,6 +37,12 @@ class Machine(Protocol):
         """`values` broadcast to `sizes` and folded along axis 1, which stays with length 1."""
 
     def contract(self, compute: DType, a: Any, b: Any) -> Any: ...
+    def convolve(self, of: str, compute: DType, a: Any, b: Any, geometry: Sequence[Sizes]) -> Any:
+        """The kind `of` of a `Convolve`: "image", "back" or "weights".
+
+        The arrays have the axes listed there; `geometry` has the six sizes of `rank` numbers each.
+        """
+
     def gather(self, out: Any, source: Any, index: Any) -> bool:
         """Copy the elements that `index` picks along axis 1; True if an index was out of range."""
 

@@ -207,24 +207,31 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Convolve:
-    """A two-dimensional convolution, or the gradient of its weights.
+    """A convolution in `rank` dimensions, or a gradient of it. Limits say which devices have which.
 
-    Limits say which devices have it. With z the window of x at an output pixel: z[n, g, c, p, q, i,
-    j] = x[n, g, c, i * si + p * di - ti, j * sj + q * dj - tj], 0 outside of x. `of` is
-    - "image": out[n, g, m, i, j] = sum over c, p, q of w[g, m, c, p, q] * z; addresses out, x, w;
-    - "weights": out[s, g, c, p, q, m] = sum over i, j and the s-th of `parts` runs of n of y[n, g,
-      m, i, j] * z; addresses out, y, x;
-    - "depthwise", "depthwise weights": the same for groups of one channel in and one out; parts is
-      1.
+    With z the window of x at a pixel i of y: z[n, g, c, p, i] = x[n, g, c, i * s + p * d - t], 0
+    outside of x; i, p, s, d and t have `rank` numbers each. `of` is
+    - "image": out[n, g, m, i] = sum over c, p of w[g, m, c, p] * z; addresses out, x, w;
+    - "back", the transpose in x: out[n, g, c, u] = sum over m and over i, p with u = i * s + p * d
+      - t of y[n, g, m, i] * w[g, m, c, p]; addresses out, y, w;
+    - "weights", the transpose in w: out[g, m, c, p] = sum over n, i of y[n, g, m, i] * z; addresses
+      out, y, x. A device may split the sum over n, i into `parts` runs;
+    - "runs": out[s, g, c, p, m] = the same sum over i and the s-th of `parts` runs of n;
+    - "depthwise", "depthwise weights": image and runs for groups of one channel in and one out.
+      parts is 1.
 
-    Operands are contiguous. Sizes are (n, g, m, c, rows, columns, p, q, height, width, si, sj, di,
-    dj, ti, tj, parts), height and width being those of x; no strides. t may be negative. Sums run
-    in an order fixed by the sizes. `step` is sj where it is 1 or 2, else 0.
+    Operands are contiguous. Sizes are (n, g, m, c, pixels, window, image, s, d, t, parts), where
+    the six in the middle have `rank` numbers each and image is the size of x; no strides. In
+    "image" t may be negative. Sums run in an order fixed by the sizes, in the compute type. `step`
+    is the last of s where it is 1 or 2, or 0 for any. With `tf32` a device may round float32
+    factors to TF32.
     """
 
     dtype: DType
     of: str
-    step: int
+    step: int = 0
+    rank: int = 2
+    tf32: bool = False
 
 
 @dataclass(frozen=True, slots=True)

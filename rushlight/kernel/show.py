@@ -58,7 +58,8 @@ def show(kernel: Kernel) -> str:
     if isinstance(kernel, Attend):
         return _attend(kernel)
     if isinstance(kernel, Convolve):
-        return f"convolve {kernel.dtype.name}: {kernel.of}, step {kernel.step or 'n'}\n"
+        how = f"step {kernel.step or 'n'}, {kernel.rank}d{', tf32' if kernel.tf32 else ''}"
+        return f"convolve {kernel.dtype.name}: {kernel.of}, {how}\n"
     if isinstance(kernel, Sort):
         way = "descending" if kernel.descending else "ascending"
         return (

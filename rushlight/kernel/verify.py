@@ -46,7 +46,8 @@ from rushlight.scalar.ir import (
 )
 
 REDUCTIONS = ("sum", "prod", "max", "min")
-CONVOLUTIONS = ("image", "weights", "depthwise", "depthwise weights")
+CONVOLUTIONS = ("image", "back", "weights", "runs", "depthwise", "depthwise weights")
+PLANAR = ("runs", "depthwise", "depthwise weights")  # in two dimensions, float32
 
 _UNARY = (
     "neg",
@@ -97,15 +98,7 @@ def verify(kernel: Kernel) -> None:
     elif isinstance(kernel, Attend):
         _attend(kernel)
     elif isinstance(kernel, Convolve):
-        _need(kernel.dtype is float32, f"convolve: elements cannot be {kernel.dtype.name}")
-        _need(
-            kernel.step in (0, 1, 2),
-            f"convolve: the step is {kernel.step}, not 1, 2 or 0 for any other",
-        )
-        _need(
-            kernel.of in CONVOLUTIONS,
-            f"convolve: of {kernel.of!r}, not one of {', '.join(CONVOLUTIONS)}",
-        )
+        _convolve(kernel)
     elif isinstance(kernel, Sort):
         _need(kernel.dtype in ALL, f"sort: elements cannot be {kernel.dtype.name}")
     elif isinstance(kernel, Library):
@@ -264,6 +257,26 @@ def _scan(kernel: Scan) -> None:
     )
     _expressions("scan: start", kernel.start, _leaves((), (), (), ()))
     _expressions("scan: body", kernel.body, _leaves(kernel.inputs, (), ("index",), (state,)))
+
+
+def _convolve(kernel: Convolve) -> None:
+    planar = kernel.of in PLANAR
+    _need(
+        kernel.dtype is float32 or (kernel.dtype.kind == "f" and not planar),
+        f"convolve: elements cannot be {kernel.dtype.name}",
+    )
+    _need(
+        kernel.step in (0, 1, 2),
+        f"convolve: the step is {kernel.step}, not 1, 2 or 0 for any other",
+    )
+    _need(
+        kernel.of in CONVOLUTIONS,
+        f"convolve: of {kernel.of!r}, not one of {', '.join(CONVOLUTIONS)}",
+    )
+    _need(
+        kernel.rank == 2 or (kernel.rank in (1, 3) and not planar),
+        f"convolve: {kernel.of} in {kernel.rank} dimensions",
+    )
 
 
 def _contract(kernel: Contract) -> None:

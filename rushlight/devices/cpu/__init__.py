@@ -35,7 +35,7 @@ class CpuDevice:
             asynchronous=False,
             largest_block=1 << 47,
             description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
-            convolves=convolve.available(),
+            convolves=convolve.kinds(),
             sorts=True,
             join=memory.join if memory.joins else None,
         )

@@ -12,14 +12,15 @@ from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Convolve
 
 
-def available() -> bool:
-    return tiles.available()
+def kinds() -> tuple[str, ...]:
+    """What it is of, where the processor has the instructions."""
+    return ("image", "runs", "depthwise", "depthwise weights") if tiles.available() else ()
 
 
 def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     if kernel.of == "image":
         return convolve_image.build(kernel, runner, pool)
-    if kernel.of == "weights":
+    if kernel.of == "runs":
         return convolve_weights.build(kernel, runner, pool)
     if kernel.of == "depthwise":
         return depthwise.build_image(kernel, runner, pool)
@@ -35,7 +36,7 @@ def scratch_rooms(kernel: Convolve, numbers: Sequence[int]) -> list[int]:
     """The rooms that a launch takes from the pool."""
     takes = {
         "image": convolve_image.scratch_room,
-        "weights": convolve_weights.scratch_room,
+        "runs": convolve_weights.scratch_room,
         "depthwise": depthwise.scratch_room,
     }
     return [takes[kernel.of](numbers)] if kernel.of in takes else []
@@ -45,7 +46,7 @@ def text(kernel: Convolve) -> str:
     """The module's functions as text; see `emit.llvm`."""
     others = {
         "image": convolve_image.text,
-        "weights": convolve_weights.text,
+        "runs": convolve_weights.text,
         "depthwise": depthwise.image_text,
     }
     return others[kernel.of]() if kernel.of in others else depthwise.text(kernel)

@@ -12,7 +12,7 @@ from rushlight.core import locks
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.cuda import gemm
+from rushlight.devices.cuda import convolve, cudnn, gemm
 from rushlight.devices.cuda.driver import (
     DEFAULT_STREAM,
     compile_kernel,
@@ -33,6 +33,7 @@ from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import (
     Attend,
     Contract,
+    Convolve,
     Gather,
     Kernel,
     Library,
@@ -82,6 +83,7 @@ class CudaDevice:
             largest_block=int(found["totalGlobalMem"]),
             description=description,
             attends=0 if self.session.is_hip else attend.widest(_shared_memory(found)),
+            convolves=("image", "back", "weights"),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
         )
 
@@ -113,6 +115,8 @@ class CudaDevice:
         verify(kernel)
         if isinstance(kernel, Library):
             return library.build(self, kernel)
+        if isinstance(kernel, Convolve):
+            return self._build_convolution(kernel)
         launch = (
             composed.build(kernel, self, self._pool)
             if composed.is_composed(kernel)
@@ -122,6 +126,15 @@ class CudaDevice:
             copy = self._build_own(gemm.copy_kernel(kernel.dtype))
             return gemm.Gemm(kernel, self.cublas, launch, copy, self._pool)
         return launch
+
+    def _build_convolution(self, kernel: Convolve) -> Launch:
+        own = self._build_own(kernel)
+        if kernel.of == "weights":
+            add = self._build_own(convolve.sum_kernel(kernel.dtype))
+            own = convolve.in_parts(kernel, own, add, self._pool)
+        if convolve.takes(kernel) and self.cudnn is not None:
+            return convolve.Convolution(kernel, self.cudnn, own, self._pool)
+        return own
 
     def _build_own(self, kernel: Kernel) -> Launch:
         shared = attend.tile_of(kernel)[2] if isinstance(kernel, Attend) else 0
@@ -144,6 +157,12 @@ class CudaDevice:
 
     def _bind(self) -> None:
         self.session.bind(ctypes.c_void_p(self.session.driver.context))
+
+    @cached_property
+    def cudnn(self) -> cudnn.Cudnn | None:
+        """See Note [cuDNN]."""
+        library = None if self.session.is_hip else cudnn.load_cudnn()
+        return None if library is None else cudnn.Cudnn(library, self._counted)
 
     def _pool(self) -> Pool:
         return pool_of(self.name)

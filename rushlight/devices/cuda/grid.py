@@ -13,9 +13,19 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from rushlight.emit.cuda import attend, contract, index, map as cuda_map, scan
+from rushlight.emit.cuda import attend, contract, convolve, index, map as cuda_map, scan
 from rushlight.emit.cuda.rows import is_splittable
-from rushlight.kernel.shapes import Attend, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import (
+    Attend,
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Map,
+    Rowwise,
+    Scan,
+    Scatter,
+)
 
 Value = Any  # an llvmlite value of type i64
 I64 = ir.IntType(64)
@@ -32,6 +42,7 @@ FEW_DEEP = 16  # columns shorter than this have a thread each
 DEEP = 256
 COLUMN_SEGMENT = 1024
 MOST_SLICES = 32
+CONVOLVE_BLOCKS = 1056  # eight for each multiprocessor of a large GPU
 OWNER_BLOCKS = 256  # two for each multiprocessor of a large GPU
 
 
@@ -152,6 +163,12 @@ def _attend(kernel: Attend, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry
     return Geometry(blocks, blocks, const(1), const(threads), (), shared)
 
 
+def _convolve(rank: int, b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
+    """As many blocks as a large GPU runs at once: each takes the next of the tiles."""
+    work = _product(b, sizes[: 4 + 3 * rank])
+    return Geometry(work, const(CONVOLVE_BLOCKS), const(1), const(convolve.THREADS))
+
+
 def _scan(b: ir.IRBuilder, sizes: Sequence[Value]) -> Geometry:
     outer, axis, inner = sizes
     rows, threads = b.mul(outer, inner), const(scan.THREADS)
@@ -195,6 +212,8 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
         return ("contract",), _contract
     if isinstance(kernel, Attend):
         return ("attend", kernel), partial(_attend, kernel)
+    if isinstance(kernel, Convolve):
+        return ("convolve", kernel.rank), partial(_convolve, kernel.rank)
     assert isinstance(kernel, Gather | Scatter)
     chunk = cuda_map.chunk_of([kernel.dtype])
     if isinstance(kernel, Gather):

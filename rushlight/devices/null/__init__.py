@@ -139,7 +139,7 @@ class StandIn(NullDevice):
         if isinstance(kernel, Attend):
             each = _WORK_OF_PRODUCT * (kernel.width + kernel.depth)
         if isinstance(kernel, Convolve):
-            last = first + 8  # images, groups, channels, sizes of results and windows
+            last = first + 4 + 2 * kernel.rank  # images, groups, channels, pixels, window
 
         def launch(*numbers: bool | int | float) -> None:
             self.calls += 1

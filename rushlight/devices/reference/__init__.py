@@ -9,7 +9,7 @@ says.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import BoundsError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
+from rushlight.devices.reference.convolve import convolve
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
@@ -251,6 +252,13 @@ class NumpyMachine:
         wide = np.dtype(np.float64) if compute is float32 else own
         return np.matmul(a.astype(wide), b.astype(wide)).astype(own)
 
+    def convolve(
+        self, of: str, compute: DType, a: Array, b: Array, geometry: Sequence[Sizes]
+    ) -> Array:
+        own = numpy_dtype(compute)
+        wide = np.dtype(np.float64) if compute is float32 else own
+        return convolve(of, a.astype(wide), b.astype(wide), geometry).astype(own)
+
     def gather(self, out: Array, source: Array, index: Array) -> bool:
         bad, place = _resolve(index, source.shape[1])
         if source.size == 0:
@@ -352,6 +360,7 @@ class ReferenceDevice:
         largest_block=1 << 46,
         attends=1 << 20,
         description=f"kernels interpreted by NumPy {np.__version__}",
+        convolves=("image", "back", "weights"),
     )
 
     def __init__(self) -> None:

@@ -39,7 +39,9 @@ class Limits:
     asynchronous: bool  # launches return before the work is done
     largest_block: int  # bytes of one allocation
     description: str  # adapter, driver, features: for people
-    convolves: bool = False  # it builds Convolve, and that is faster
+    # What of Convolve it builds, and that is faster than windows. With "back" these are "image" and
+    # "weights" too, for all floats and numbers of dimensions; without, two dimensions of float32.
+    convolves: tuple[str, ...] = ()
     attends: int = 0  # it builds Attend for heads of at most so many features
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check

@@ -149,6 +149,7 @@ def _limits(opened: Opened) -> Limits:
         asynchronous=True,
         largest_block=largest // 64 * 64,
         description=opened.description,
+        convolves=("image", "back", "weights"),
         software=opened.software,
         own=STATUS_WORDS * 4 + BLOCKS,
     )

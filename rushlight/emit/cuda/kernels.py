@@ -10,12 +10,23 @@ from __future__ import annotations
 from rushlight.emit.cuda.anomaly import note
 from rushlight.emit.cuda.attend import attend
 from rushlight.emit.cuda.contract import contract
+from rushlight.emit.cuda.convolve import convolve
 from rushlight.emit.cuda.index import gather, scatter
 from rushlight.emit.cuda.map import PACK, flat, strided
 from rushlight.emit.cuda.rows import rowwise
 from rushlight.emit.cuda.scalar import PRELUDE
 from rushlight.emit.cuda.scan import scan
-from rushlight.kernel.shapes import Attend, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import (
+    Attend,
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Map,
+    Rowwise,
+    Scan,
+    Scatter,
+)
 
 
 def entry_name(kernel: Kernel) -> str:
@@ -30,6 +41,8 @@ def entry_name(kernel: Kernel) -> str:
         return "contract"
     if isinstance(kernel, Attend):
         return "attend"
+    if isinstance(kernel, Convolve):
+        return "convolve"
     return "gather" if isinstance(kernel, Gather) else "scatter"
 
 
@@ -45,5 +58,7 @@ def emit(kernel: Kernel) -> str:
         return f"{PRELUDE}\n{contract(kernel)}"
     if isinstance(kernel, Attend):
         return f"{PRELUDE}\n{attend(kernel)}"
+    if isinstance(kernel, Convolve):
+        return f"{PRELUDE}\n{convolve(kernel)}"
     assert isinstance(kernel, Gather | Scatter)
     return f"{PRELUDE}{PACK}\n{gather(kernel) if isinstance(kernel, Gather) else scatter(kernel)}"

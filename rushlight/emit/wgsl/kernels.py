@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rushlight.core.dtypes import compute_type
+from rushlight.emit.wgsl import convolve
 from rushlight.emit.wgsl.contract import TILE, plain_contract_text, tiled_contract_text
 from rushlight.emit.wgsl.index import gather_text, scatter_text, slices_of
 from rushlight.emit.wgsl.layout import Aliases, Layout, flag_of, layout_of, separate, with_scratch
@@ -21,7 +22,17 @@ from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.emit.wgsl.rows import CHUNK, Rows
 from rushlight.emit.wgsl.scan import scan_text
 from rushlight.emit.wgsl.types import Features
-from rushlight.kernel.shapes import LOADED, Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import (
+    LOADED,
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Map,
+    Rowwise,
+    Scan,
+    Scatter,
+)
 from rushlight.scalar.elementary import lower
 
 # Axis lengths from which a row is walked by many invocations, and by many workgroups:
@@ -48,6 +59,8 @@ Schedule = Callable[[Sequence[int], Sequence[int]], Sequence[Dispatch]]
 
 def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
     """The text of one form of a kernel; without `form`, of the form that fits any launch."""
+    if isinstance(kernel, Convolve):
+        form = form or convolve.any_form(kernel)
     layout = layout_for(kernel, form)
     module = Module(
         layout,
@@ -72,6 +85,8 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
     if isinstance(kernel, Contract):
         text = tiled_contract_text if form.startswith("tiled") else plain_contract_text
         return text(module, kernel, form.endswith(MORE))
+    if isinstance(kernel, Convolve):
+        return convolve.convolve_text(module, kernel, form)
     if isinstance(kernel, Gather):
         return gather_text(module, kernel)
     assert isinstance(kernel, Scatter)
@@ -89,6 +104,8 @@ def layout_for(kernel: Kernel, form: str) -> Layout:
 
 def scratch_bytes(kernel: Kernel, sizes: Sequence[int]) -> int:
     """Scratch for results between the dispatches of one launch."""
+    if isinstance(kernel, Convolve):
+        return convolve.scratch_bytes(kernel, sizes)
     assert isinstance(kernel, Rowwise)
     return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // CHUNK))
 
@@ -125,6 +142,8 @@ def schedule(kernel: Kernel) -> Schedule:
         return _schedule_rowwise(kernel)
     if isinstance(kernel, Contract):
         return _schedule_contract(kernel)
+    if isinstance(kernel, Convolve):
+        return lambda sizes, _: [Dispatch(*each) for each in convolve.forms(kernel, sizes)]
     if isinstance(kernel, Gather):
         return lambda sizes, _: (
             Dispatch("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),

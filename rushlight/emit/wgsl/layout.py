@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, compute_type, int32, uint32
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.shapes import Contract, Convolve, Gather, Kernel, Map, Rowwise, Scan, Scatter
 
 Aliases = tuple[int, ...]
 
@@ -74,6 +74,9 @@ def layout_of(kernel: Kernel) -> Layout:
         return Layout(_arrays((kernel.output,), kernel.inputs, 3), 4, ())
     if isinstance(kernel, Contract):
         return Layout(_arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4), 5, ())
+    if isinstance(kernel, Convolve):
+        arrays = _arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 0)
+        return Layout(arrays, 5 + 6 * kernel.rank, ())
     assert isinstance(kernel, Gather | Scatter)
     index = Operand(kernel.index_dtype, False, 3)
     status = Operand(int32, True, 0)

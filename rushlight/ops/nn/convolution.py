@@ -1,7 +1,7 @@
 """Convolution in one, two and three dimensions: windows (views), and contractions of them.
 
-Where a device has convolution kernels, one and two dimensions use those (`direct_convolution`), and
-three as planes.
+Where a device has convolution kernels these are used (`direct_convolution`): for all numbers of
+dimensions, or for two; then one dimension is a row and three are planes.
 
 The transposed convolution is the contraction followed by the transpose of windows.
 """
@@ -118,6 +118,9 @@ def _convolve(
     x, w = autocast(input, weight)
     grown = tuple(n + a + b for n, (a, b) in zip(x._spec.shape[2:], sides, strict=True))
     check_fits(op, (input, weight), grown, kernel, spread)
+    if direct_convolution.suits_whole(x._spec, w._spec):
+        static = direct_convolution.geometry(x._spec, w._spec, steps, sides, spread, groups)
+        return _with_bias(direct_convolution.image(x, w, static), bias)
     # One contraction, and no copy.
     plain = numel(kernel) == numel(steps) == 1 and grown == x._spec.shape[2:]
     if rank < 3 and not plain and direct_convolution.suits(x._spec, w._spec, steps, spread, groups):
@@ -232,8 +235,7 @@ def _direct_back(
 ) -> Value:
     """The transpose by convolution kernels, to an image of size `whole`."""
     if len(stride) == 2:
-        static = (stride, before, dilation, groups, whole, w._spec.shape[2:], x._spec.shape[2:])
-        return direct_convolution.back(x, w, static)
+        return direct_convolution.turned(x, w, stride, before, dilation, groups, whole)
     flat = _direct_back(
         views.unsqueeze(x, 2),
         views.unsqueeze(w, 2),
@@ -305,6 +307,9 @@ def _convolve_back(
         for m, s, d, k in zip(sizes, steps, spread, kernel, strict=True)
     ]
     image = tuple(r - 2 * p + more for r, p, more in zip(reach, border, extra, strict=True))
+    if min(image) > 0 and direct_convolution.suits_whole(x._spec, w._spec):
+        made = direct_convolution.turned(x, w, steps, border, spread, groups, image)
+        return _with_bias(made, bias)
     if (
         rank < 3
         and min(image) > 0

@@ -1,20 +1,23 @@
-"""Two-dimensional convolution by the kernels of devices that have them (`Limits.convolves`).
+"""Convolution by the kernels of devices that have them (`Limits.convolves`).
 
 Three ops, each bilinear, each other's derivatives, so that every order follows:
 1. `image(x, w)` is the convolution;
 2. `back(g, w)`, the transpose in x, is the gradient of x;
 3. `weights(g, x)`, the transpose in w, is the gradient of w.
-With stride 1 the transpose in x is a convolution with flipped windows. With another stride it is
-one for each remainder of a position by the stride, with the matching taps.
+A device has a kernel for each, or two-dimensional kernels of which they are composed here: with
+stride 1 the transpose in x is a convolution with flipped windows. With another stride it is one for
+each remainder of a position by the stride, with the matching taps.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from rushlight.core.dtypes import DType, float32
+from rushlight.core.precision import allows_tf32
 from rushlight.core.shapes import Shape, Spec, contiguous_strides
 from rushlight.devices.shared.allocator import Scratch, room_for
 from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
@@ -33,16 +36,26 @@ LEAST_WEIGHTS = (
     16  # channels in times channels out of a group: with fewer, most of a tile would be idle
 )
 _COST_OF_PRODUCT = 0.02
+# Runs of a weight gradient's sum on a device with a kernel for it: enough for a large GPU's blocks
+# of 64 by 128 sums, and neither very short nor very long.
+_MANY_BLOCKS, _LEAST_RUN, _LONGEST_RUN = 512, 512, 16384
 
-# `static` of every op: stride, padding before, dilation, groups, and the last two sizes of x, w and
-# the output.
-Geometry = tuple[Pair, Pair, Pair, int, Pair, Pair, Pair]
+# `static` of every op: stride, padding before, dilation, groups, the spatial sizes of x, w and the
+# output, and whether float32 may be computed in TF32.
+Geometry = tuple[Sizes, Sizes, Sizes, int, Sizes, Sizes, Sizes, bool]
 
 
 def suits(x: Spec, w: Spec, stride: Sizes, dilation: Sizes, groups: int) -> bool:
-    """Whether the kernels take these operands: float32, not empty, enough channels or one each."""
+    """Whether the kernels for two dimensions take these operands.
+
+    float32, not empty, enough channels or one each.
+    """
     device: Any = x.device
-    if not device.device.limits.convolves or x.dtype is not float32 or w.dtype is not float32:
+    if (
+        "runs" not in device.device.limits.convolves
+        or x.dtype is not float32
+        or w.dtype is not float32
+    ):
         return False
     outs, shared = w.shape[0] // groups, w.shape[1]
     if (
@@ -54,6 +67,40 @@ def suits(x: Spec, w: Spec, stride: Sizes, dilation: Sizes, groups: int) -> bool
     return (outs == 1 and shared == 1) or outs * shared >= LEAST_WEIGHTS
 
 
+def suits_whole(x: Spec, w: Spec) -> bool:
+    """Whether a device has a kernel for each op, in any number of dimensions, for the operands."""
+    device: Any = x.device
+    if "back" not in device.device.limits.convolves or x.dtype is not w.dtype:
+        return False
+    return x.dtype.kind == "f" and x.numel > 0 and w.numel > 0
+
+
+def _is_whole(spec: Spec) -> bool:
+    device: Any = spec.device
+    return "back" in device.device.limits.convolves
+
+
+def _plan_whole(
+    op: Op, of: str, ins: Sequence[Spec], static: Static, out: Spec, counts: Sizes
+) -> Plan:
+    """One launch; `counts` are the images, groups, and a group's channels out and in."""
+    stride, before, dilation, _, image, window, pixels, tf32 = static
+    dtype = out.dtype
+    kernel = Convolve(dtype, of, rank=len(window), tf32=tf32 and dtype is float32)
+    n, groups, m, c = counts
+    parts = _parts(groups, m, c * prod(window), n * prod(pixels)) if of == "weights" else 1
+    tail = (*counts, *pixels, *window, *image, *stride, *dilation, *before, parts)
+    work = n * groups * m * c * prod(window) * prod(pixels) * _COST_OF_PRODUCT
+    cost = work + ins[0].numel + (out.numel if of != "weights" else ins[1].numel)
+    return Plan(op, ins, [out], built(out.device, kernel), static, tail, cost)
+
+
+def _parts(groups: int, rows: int, columns: int, length: int) -> int:
+    blocks = groups * -(-rows // 64) * -(-columns // 128)
+    wanted = min(-(-_MANY_BLOCKS // blocks), length // _LEAST_RUN)
+    return max(1, wanted, -(-length // _LONGEST_RUN))
+
+
 def _launch_numbers(
     n: int, groups: int, m: int, c: int, sizes: Sequence[int], parts: int = 1
 ) -> tuple[int, ...]:
@@ -62,7 +109,7 @@ def _launch_numbers(
 
 def _kinds(groups: int, outs: int, shared: int) -> tuple[str, str]:
     each = outs == groups and shared == 1
-    return ("depthwise", "depthwise weights") if each else ("image", "weights")
+    return ("depthwise", "depthwise weights") if each else ("image", "runs")
 
 
 def _vector_stride(stride: Pair) -> int:
@@ -75,9 +122,11 @@ def _cost(n: int, outs: int, shared: int, window: Pair, pixels: Pair) -> float:
 
 def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     x, w = ins
-    stride, before, dilation, groups, image, window, pixels = static
+    stride, before, dilation, groups, image, window, pixels, _ = static
     n, outs, shared = x.shape[0], w.shape[0], w.shape[1]
     out = Spec.of(x.device, x.dtype, (n, outs, *pixels))
+    if _is_whole(x):
+        return _plan_whole(op, "image", ins, static, out, (n, groups, outs // groups, shared))
     run = built(
         x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0], _vector_stride(stride))
     )
@@ -98,7 +147,7 @@ class _Phase:
     """The positions of x with one remainder by the stride: their taps, and the convolution."""
 
     def __init__(self, geometry: Geometry, remainder: Pair) -> None:
-        stride, before, dilation, _, image, window, pixels = geometry
+        stride, before, dilation, _, image, window, pixels, _ = geometry
         self.remainder = remainder
         self.first: list[int] = []
         self.step: list[int] = []
@@ -124,7 +173,7 @@ class _Phase:
 
 def _met(geometry: Geometry) -> list[list[int]]:
     """For each of two dimensions the remainders of positions that have taps."""
-    stride, before, _, _, image, window, _ = geometry
+    stride, before, _, _, image, window, _, _ = geometry
     return [
         sorted(r for r in ((first - t) % s for first in range(min(k, s))) if r < size)
         for s, t, size, k in zip(stride, before, image, window, strict=True)
@@ -156,10 +205,12 @@ def _turn(pool: Any, w: Spec, groups: int, phase: _Phase) -> tuple[Any, int, int
 def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     g, w = ins
     pool: Any = g.device
-    stride, _, _, groups, image, window, pixels = static
+    stride, _, _, groups, image, window, pixels, _ = static
     n, outs, shared = g.shape[0], w.shape[0], w.shape[1]
     channels = groups * shared
     out = Spec.of(pool, g.dtype, (n, channels, *image))
+    if _is_whole(g):
+        return _plan_whole(op, "back", ins, static, out, (n, groups, outs // groups, shared))
     run = built(pool, Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1))
     fill = built(pool, views.fill_kernel(g.dtype))
     whole = stride == (1, 1)
@@ -204,16 +255,18 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     g, x = ins
     pool: Any = g.device
-    stride, before, dilation, groups, image, window, pixels = static
+    stride, before, dilation, groups, image, window, pixels, _ = static
     n, outs, shared = g.shape[0], g.shape[1], x.shape[1] // groups
     out = Spec.of(pool, g.dtype, (outs, shared, *window))
+    if _is_whole(g):
+        return _plan_whole(op, "weights", ins, static, out, (n, groups, outs // groups, shared))
     kind = _kinds(groups, outs, shared)[1]
     run = built(pool, Convolve(g.dtype, kind, _vector_stride(stride)))
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
-    parts = min(n, MOST_PARTS) if kind == "weights" else 1
+    parts = min(n, MOST_PARTS) if kind == "runs" else 1
     tail = _launch_numbers(n, groups, outs // groups, shared, sizes, parts)
     cost = _cost(n, outs, shared, window, pixels) + g.numel + x.numel
-    if kind != "weights":
+    if kind != "runs":
         return Plan(op, ins, [out], run, static, tail, cost)
     dtype, taps, each = g.dtype, shared * window[0] * window[1], outs // groups
     passes = (Reduce("sum", arg(0, dtype)),)
@@ -245,6 +298,15 @@ def image(x: Value, w: Value, static: Static) -> Value:
 def back(g: Value, w: Value, static: Static) -> Value:
     """The transpose of the convolution; g and w fit (`suits`)."""
     return _dense(_back, g, w, static)
+
+
+def turned(
+    x: Value, w: Value, stride: Sizes, before: Sizes, dilation: Sizes, groups: int, whole: Sizes
+) -> Value:
+    """The transpose of the convolution to an image of size `whole`."""
+    sizes = (whole, w._spec.shape[2:], x._spec.shape[2:])
+    tf32 = allows_tf32("convolution")
+    return back(x, w, (stride, before, dilation, groups, *sizes, tf32))
 
 
 def _vjps(first: str, second: str) -> list[Any]:
@@ -312,4 +374,4 @@ def geometry(
         for n, k, s, d, side in zip(sizes, window, stride, dilation, sides, strict=True)
     )
     before = tuple(side[0] for side in sides)
-    return stride, before, dilation, groups, sizes, window, pixels  # type: ignore[return-value]
+    return stride, before, dilation, groups, sizes, window, pixels, allows_tf32("convolution")
