@@ -31,7 +31,7 @@ from rushlight.devices.cuda import driver, gemm, grid, open_device
 from rushlight.devices.cuda.stub import Arguments, Driver, make_caller, make_launcher
 from rushlight.devices.reference import ReferenceDevice, view_memory
 from rushlight.emit.cuda.kernels import emit
-from rushlight.kernel.shapes import Contract, Gather, Map, Scatter
+from rushlight.kernel.shapes import Contract, Convolve, Gather, Map, Scatter
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, param
 from tests.devices import cuda_launches as cases
@@ -53,6 +53,8 @@ KERNELS = {
     "rowwise_anomaly": replace(cases.fold("max", float32, "axis"), anomaly=()),
     "scan": cases.scan_kernel("sum", bool_, float16),
     "contract": Contract(int32, int32),
+    "convolve_back": Convolve(float32, "back"),
+    "convolve_weights": Convolve(float16, "weights", rank=3),
     "gather": Gather(float32, int64),
     "scatter_add": Scatter(float16, int32),
     "scatter_max": Scatter(float16, int32, "max"),

@@ -14,7 +14,16 @@ from rushlight.emit.wgsl.kernels import emit, schedule
 from rushlight.emit.wgsl.layout import alias_pattern, layout_of
 from rushlight.emit.wgsl.library import library_text
 from rushlight.emit.wgsl.types import FUSED, literal
-from rushlight.kernel.shapes import Contract, Gather, Kernel, Map, Reduce, Rowwise, Scatter
+from rushlight.kernel.shapes import (
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Map,
+    Reduce,
+    Rowwise,
+    Scatter,
+)
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, make, param, row
 from tests.devices.cuda_launches import scan_kernel
@@ -58,6 +67,9 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "rowwise": (CENTRED, PLAIN, None, "256"),
     "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
     "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),
+    "convolve_tiled": (Convolve(t.float32, "image"), PLAIN, None, "tiled"),
+    "convolve_back": (Convolve(t.float16, "back", rank=1), PLAIN, None, ""),
+    "convolve_sum": (Convolve(t.float32, "weights", rank=3), PLAIN, None, "sum/parts"),
     "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),
     "scan": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, ""),
     "scan_more": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, "+"),

@@ -20,6 +20,7 @@ from rushlight.kernel.interpret import signature, sort_arguments
 from rushlight.kernel.shapes import (
     Attend,
     Contract,
+    Convolve,
     Gather,
     Map,
     Reduce,
@@ -79,6 +80,7 @@ GOOD = [
     Map((float32,), (float32,), (), (X,), 3, ("n", "0")),
     Contract(bfloat16, float32),
     Contract(int64, int64),
+    Convolve(bfloat16, "back", rank=3),
     Gather(bool_, int32),
     Scatter(float16, int64),
     Scatter(bool_, int32, "set"),
@@ -156,6 +158,10 @@ BAD = {
         "index has no meaning",
     ),
     "element stays": (rows(steps=("0", "1")), "would be overwritten"),
+    "convolve integers": (Convolve(int32, "image"), "cannot be int32"),
+    "convolve runs of halves": (Convolve(bfloat16, "runs"), "cannot be bfloat16"),
+    "convolve runs of lines": (Convolve(float32, "runs", rank=1), "runs in 1 dimensions"),
+    "convolve nothing": (Convolve(float32, "sound"), "not one of image, back"),
     "contract bool": (Contract(bool_, int32), "cannot be bool"),
     "contract narrow": (Contract(float64, float32), "float64 cannot be summed in float32"),
     "float index": (Gather(float32, float32), "indices are int32 or int64"),
@@ -276,6 +282,7 @@ def test_signatures():
     )
     assert signature(SOFTMAX).total == 2 + 3 + 6
     assert signature(Contract(float32, float32)).total == 3 + 5 + 12
+    assert signature(Convolve(float32, "back", rank=3)).total == 3 + 5 + 18
     assert signature(Scan(float32, (float32,), s.const(0.0, float32), TOP + X)).total == 2 + 3 + 6
     assert signature(Gather(float32, int64)).total == 4 + 4 + 9
     assert signature(Search(float32, True)).total == 3 + 3 + 6

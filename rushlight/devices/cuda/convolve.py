@@ -1,7 +1,8 @@
 """Convolve on CUDA: by cuDNN where it has the type and an engine, else by own kernels.
 
-A plan of cuDNN may take a workspace as large as the operands together, which its copies in another
-layout need. The partial sums of an own weight gradient are added by a row kernel.
+A plan of cuDNN may take a workspace of at most 2.5 times the operands together: their copies in
+another layout, or transformed. The partial sums of an own weight gradient are added by a row
+kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
 from rushlight.scalar.ir import arg, row
 
 _MOST_PLANS = 1024
-_SLACK = 1 << 20  # bytes of a workspace beyond the operands'
+_SLACK = 1 << 25  # bytes of a workspace for partial sums
 
 # cudnnBackendDescriptorType_t of the operations, and cudnnBackendAttributeName_t of their alpha,
 # beta, convolution and operands in the order of our addresses.
@@ -60,14 +61,25 @@ class Sizes:
         return found
 
 
-def most_workspace(kernel: Convolve, numbers: Sequence[int]) -> int:
+def _operand_bytes(kernel: Convolve, numbers: Sequence[int]) -> int:
     shapes = Sizes(kernel.rank, numbers).shapes(kernel.of)
-    return kernel.dtype.itemsize * sum(map(prod, shapes)) + _SLACK
+    return kernel.dtype.itemsize * sum(map(prod, shapes))
+
+
+def _partial_bytes(kernel: Convolve, numbers: Sequence[int]) -> int:
+    """The partial sums of an own weight gradient."""
+    count = prod(Sizes(kernel.rank, numbers).shapes("weights")[0])
+    return compute_type(kernel.dtype).itemsize * numbers[-1] * count
 
 
 def scratch_rooms(kernel: Convolve, numbers: Sequence[int]) -> list[int]:
-    """The rooms that a launch takes from the pool, at most: a plan's workspace is not known."""
-    return [room_for(most_workspace(kernel, numbers))]
+    """The rooms that a launch takes from the pool.
+
+    A plan's workspace is known to the library alone: most hold copies in another layout.
+    """
+    own = _partial_bytes(kernel, numbers) if kernel.of == "weights" else 0
+    most = _operand_bytes(kernel, numbers) if takes(kernel) else own
+    return [room_for(most)] if most else []
 
 
 def _operation(library: Cudnn, kernel: Convolve, sizes: Sizes) -> Descriptor:
@@ -106,20 +118,22 @@ def plan_convolution(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -
         operation = _operation(library, kernel, Sizes(kernel.rank, numbers))
     except cudnn.Failure:
         return None
-    return library.plan(operation, (1, 2, 3), refused, most_workspace(kernel, numbers))
+    most = 5 * _operand_bytes(kernel, numbers) // 2 + _SLACK
+    return library.plan(operation, (1, 2, 3), refused, most)
 
 
 class Convolution:
-    """The launcher of one Convolve kernel: cuDNN where it can, else `own`."""
+    """The launcher of one Convolve kernel: cuDNN where it can, else what `own` builds."""
 
-    __slots__ = ("kernel", "library", "own", "plans", "pool")
+    __slots__ = ("build", "kernel", "library", "own", "plans", "pool")
 
     def __init__(
-        self, kernel: Convolve, library: Cudnn, own: Launch, pool: Callable[[], Pool]
+        self, kernel: Convolve, library: Cudnn, own: Callable[[], Launch], pool: Callable[[], Pool]
     ) -> None:
         self.kernel = kernel
         self.library = library
-        self.own = own
+        self.build = own
+        self.own: Launch | None = None
         self.pool = pool
         self.plans: dict[tuple[int, ...], Plan | None] = {}
 
@@ -131,6 +145,8 @@ class Convolution:
                 self.plans.clear()
             plan = self.plans[numbers] = plan_convolution(self.library, self.kernel, numbers)
         if plan is None or (out | a | b) % cudnn.ALIGNMENT:
+            if self.own is None:
+                self.own = self.build()
             self.own(out, a, b, *numbers)
         elif plan.workspace:
             # The block may be reused at once: its next use comes later on the stream.
@@ -153,11 +169,10 @@ def sum_kernel(dtype: DType) -> Rowwise:
 
 def in_parts(kernel: Convolve, run: Launch, add: Launch, pool: Callable[[], Pool]) -> Launch:
     """A weight gradient by an own kernel, which makes `parts` partial sums, and their sum."""
-    each = compute_type(kernel.dtype).itemsize
 
     def launch(out: int, y: int, x: int, *numbers: int) -> None:
         parts, count = numbers[-1], prod(Sizes(kernel.rank, numbers).shapes("weights")[0])
-        with Scratch(pool(), room_for(parts * count * each)) as (partial,):
+        with Scratch(pool(), room_for(_partial_bytes(kernel, numbers))) as (partial,):
             run(partial, y, x, *numbers)
             add(out, partial, 1, parts, count, count, 0, 1, 0, count, 1)
 

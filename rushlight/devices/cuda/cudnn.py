@@ -186,12 +186,12 @@ class _Holder:
 class Cudnn:
     """The library with a handle per thread. See Note [cuDNN].
 
-    `counted(make)` calls `make`, which gives a handle, and counts the memory that it takes.
+    `bind` makes the context current on this thread.
     """
 
-    def __init__(self, library: ctypes.CDLL, counted: Callable[[Callable[[], int]], int]) -> None:
+    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object]) -> None:
         self.library = library
-        self.counted = counted
+        self.bind = bind
         self.local = threading.local()
         self.free: list[int] = []
         self.create = make_caller(address_of(library, "cudnnBackendCreateDescriptor"), "ip")
@@ -203,7 +203,8 @@ class Cudnn:
     def handle(self) -> int:
         holder: _Holder | None = getattr(self.local, "holder", None)
         if holder is None:
-            made = self.free.pop() if self.free else self.counted(self._create)
+            self.bind()
+            made = self.free.pop() if self.free else self._create()
             holder = self.local.holder = _Holder(made, self.free)
         return holder.handle
 

@@ -128,13 +128,16 @@ class CudaDevice:
         return launch
 
     def _build_convolution(self, kernel: Convolve) -> Launch:
-        own = self._build_own(kernel)
-        if kernel.of == "weights":
+        def own() -> Launch:
+            launch = self._build_own(kernel)
+            if kernel.of != "weights":
+                return launch
             add = self._build_own(convolve.sum_kernel(kernel.dtype))
-            own = convolve.in_parts(kernel, own, add, self._pool)
+            return convolve.in_parts(kernel, launch, add, self._pool)
+
         if convolve.takes(kernel) and self.cudnn is not None:
             return convolve.Convolution(kernel, self.cudnn, own, self._pool)
-        return own
+        return own()
 
     def _build_own(self, kernel: Kernel) -> Launch:
         shared = attend.tile_of(kernel)[2] if isinstance(kernel, Attend) else 0
@@ -162,7 +165,7 @@ class CudaDevice:
     def cudnn(self) -> cudnn.Cudnn | None:
         """See Note [cuDNN]."""
         library = None if self.session.is_hip else cudnn.load_cudnn()
-        return None if library is None else cudnn.Cudnn(library, self._counted)
+        return None if library is None else cudnn.Cudnn(library, self._bind)
 
     def _pool(self) -> Pool:
         return pool_of(self.name)

@@ -1,0 +1,193 @@
+"""Convolution on `cuda` (and `webgpu`) against PyTorch on the same GPU, in one run.
+
+python benchmarks/gpu_convolution.py [--webgpu]
+
+A line has milliseconds and peaks (MiB): ours, PyTorch's, their ratio. Needs an NVIDIA GPU, CuPy and
+PyTorch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+import rushlight as rl
+from rushlight.core.precision import allow_tf32
+from rushlight.devices.shared.registry import pool_of
+
+Work = Callable[[], object]
+IMAGE, WEIGHT = (64, 128, 56, 56), (128, 128, 3, 3)
+BATCH = 128
+
+
+class Line(NamedTuple):
+    """Seconds and peak bytes of both."""
+
+    name: str
+    ours: float
+    theirs: float
+    our_peak: int
+    their_peak: int
+
+    def __str__(self) -> str:
+        peaks = f"{self.our_peak / 2**20:8.0f} / {self.their_peak / 2**20:6.0f} MiB"
+        ratio = self.ours / self.theirs
+        return (
+            f"{self.name:<44} {1e3 * self.ours:8.3f} / {1e3 * self.theirs:8.3f} ms {ratio:6.2f}"
+            f"   {peaks} {self.our_peak / max(1, self.their_peak):5.2f}"
+        )
+
+
+def finish(lib: Any, device: str) -> None:
+    if lib is torch:
+        torch.cuda.synchronize()
+    else:
+        pool_of(device).device.synchronize()
+
+
+def seconds(lib: Any, device: str, work: Work, blocks: int = 5, length: float = 0.15) -> float:
+    """The best block's time of one call; calls are queued without waiting."""
+    for _ in range(8):
+        work()
+    finish(lib, device)
+    start = time.perf_counter()
+    work()
+    finish(lib, device)
+    calls = max(1, int(length / (time.perf_counter() - start)))
+    best = float("inf")
+    for _ in range(blocks):
+        start = time.perf_counter()
+        for _ in range(calls):
+            work()
+        finish(lib, device)
+        best = min(best, (time.perf_counter() - start) / calls)
+    return best
+
+
+def peak(lib: Any, device: str, work: Work) -> int:
+    if lib is torch:
+        torch.cuda.reset_peak_memory_stats()
+        work()
+        return int(torch.cuda.max_memory_allocated())
+    rl.memory.reset_peak(device)
+    work()
+    return rl.memory.peak(device)
+
+
+def set_tf32(allowed: bool) -> None:
+    allow_tf32("convolution", allowed)
+    torch.backends.cudnn.allow_tf32 = allowed
+
+
+def passes(lib: Any, device: str, dtype: str) -> dict[str, Work]:
+    """The convolution and its two gradients, each alone."""
+    lib.manual_seed(0)
+    kind = getattr(lib, dtype)
+    x, w = (lib.randn(*shape, device=device).to(kind) for shape in (IMAGE, WEIGHT))
+    functional = lib.nn.functional
+    x_leaf, w_leaf = x.clone().requires_grad_(), w.clone().requires_grad_()
+    g = lib.ones_like(functional.conv2d(x, w, padding=1))
+    data, weights = (functional.conv2d(*v, padding=1) for v in ((x_leaf, w), (x, w_leaf)))
+
+    def gradient(out: Any, leaf: Any) -> Work:
+        return lambda: lib.autograd.grad(out, leaf, g, retain_graph=True)
+
+    return {
+        "forward": lambda: functional.conv2d(x, w, padding=1),
+        "data gradient": gradient(data, x_leaf),
+        "weight gradient": gradient(weights, w_leaf),
+    }
+
+
+def resnet18(lib: Any) -> Any:
+    """For images of 32 x 32: a first convolution of 3 x 3 with stride 1, no pooling after it."""
+    nn, relu = lib.nn, lib.nn.functional.relu
+
+    class Block(nn.Module):
+        def __init__(self, into: int, out: int, step: int) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(into, out, 3, step, 1, bias=False)
+            self.second = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+            self.first_norm, self.second_norm = nn.BatchNorm2d(out), nn.BatchNorm2d(out)
+            self.short = nn.Identity()
+            if into != out or step != 1:
+                self.short = nn.Sequential(
+                    nn.Conv2d(into, out, 1, step, bias=False), nn.BatchNorm2d(out)
+                )
+
+        def forward(self, x: Any) -> Any:
+            y = relu(self.first_norm(self.first(x)))
+            return relu(self.second_norm(self.second(y)) + self.short(x))
+
+    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    for into, out, step in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
+        layers += [Block(into, out, step), Block(out, out, 1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+
+def resnet_step(lib: Any, device: str, dtype: str) -> Work:
+    """A step of SGD; with bfloat16 under autocast."""
+    lib.manual_seed(0)
+    model = resnet18(lib).to(device)
+    optimizer = lib.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = lib.randn(BATCH, 3, 32, 32).to(device)
+    y = lib.randint(0, 10, (BATCH,)).to(device)
+
+    def loss() -> Any:
+        return lib.nn.functional.cross_entropy(model(x), y)
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        if dtype == "bfloat16":
+            with lib.autocast(device_type=device, dtype=lib.bfloat16):
+                value = loss()
+        else:
+            value = loss()
+        value.backward()
+        optimizer.step()
+        return value
+
+    return step
+
+
+def measured(name: str, ours: Work, theirs: Work, device: str = "cuda") -> Line:
+    times = seconds(rl, device, ours), seconds(torch, "cuda", theirs)
+    peaks = peak(rl, device, ours), peak(torch, "cuda", theirs)
+    return Line(name, *times, *peaks)
+
+
+def lines(device: str = "cuda") -> Iterator[Line]:
+    """PyTorch is on `cuda` whatever our device is."""
+    cases = [("float32", True), ("float32", False), ("bfloat16", True)]
+    for dtype, tf32 in cases if device == "cuda" else [("float32", False)]:
+        set_tf32(tf32)
+        label = f"{device} {dtype}{' tf32' if tf32 and dtype == 'float32' else ''}"
+        ours, theirs = passes(rl, device, dtype), passes(torch, "cuda", dtype)
+        for name in ours:
+            yield measured(f"{label}: conv2d 3x3 {name}", ours[name], theirs[name], device)
+        del ours, theirs
+        torch.cuda.empty_cache()
+        yield measured(
+            f"{label}: ResNet-18 step, batch {BATCH}",
+            resnet_step(rl, device, dtype),
+            resnet_step(torch, "cuda", dtype),
+            device,
+        )
+    set_tf32(True)
+
+
+def main() -> None:
+    devices = ["cuda", "webgpu"] if "--webgpu" in sys.argv else ["cuda"]
+    print(f"PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}")
+    for device in devices:
+        print(pool_of(device).device.limits.description)
+        for line in lines(device):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
