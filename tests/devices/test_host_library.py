@@ -50,6 +50,32 @@ def test_where_the_host_reads_memory_nothing_is_said_or_copied():
         assert memory.transfers() == before
 
 
+def test_cuda_computes_them_itself(require_device):
+    name = require_device("cuda")
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(3, 5, 5))
+    positive = a @ a.swapaxes(-1, -2) + np.eye(5)
+    x, p = (rushlight.tensor(array, device=name) for array in (a, positive))
+    triangle = rushlight.tril(p)
+    rushlight.memory.empty_cache(name)
+    live = memory.allocated(name)
+    before = memory.transfers()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [
+            linalg.cholesky(p), *linalg.qr(x), *linalg.svd(x), *linalg.eigh(p), linalg.inv(x),
+            linalg.solve(x, p), linalg.solve_triangular(triangle, x, upper=False),
+            linalg.det(x), *linalg.slogdet(x), linalg.lstsq(x, p).solution, linalg.pinv(x),
+            *linalg.lu_factor(x), rushlight.fft.fftn(x), rushlight.fft.rfft2(x),
+            rushlight.fft.irfft(rushlight.fft.rfft(x, dim=1), n=5, dim=1),
+        ]  # fmt: skip
+    moved = {key: n - before[key] for key, n in memory.transfers().items() if "bytes" in key}
+    assert moved["bytes_to_host"] <= 64 * len(found)  # nothing but infos and flags
+    assert np.allclose(to_array(found[-1]), a)
+    del found
+    assert memory.allocated(name) == live  # what CuPy took is given back
+
+
 def test_the_null_device_counts_and_computes_nothing():
     a = rushlight.ones(4, 4, device="null")
     assert linalg.inv(a).shape == (4, 4)

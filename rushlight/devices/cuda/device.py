@@ -12,7 +12,7 @@ from rushlight.core import locks
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.cuda import convolve, cudnn, gemm
+from rushlight.devices.cuda import arrays, convolve, cudnn, gemm
 from rushlight.devices.cuda.driver import (
     DEFAULT_STREAM,
     compile_kernel,
@@ -114,7 +114,8 @@ class CudaDevice:
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
         if isinstance(kernel, Library):
-            return library.build(self, kernel)
+            own = arrays.build(kernel, self.session, self._pool)
+            return library.build(self, kernel) if own is None else own
         if isinstance(kernel, Convolve):
             return self._build_convolution(kernel)
         launch = (

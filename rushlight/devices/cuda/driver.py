@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,13 +152,18 @@ def is_out_of_memory(error: Any) -> bool:
 
 
 def load_cublas(session: Session) -> ctypes.CDLL | None:
-    """The cuBLASLt that CuPy's cuBLAS uses: it is loaded already, so its bare name finds it."""
+    """The cuBLASLt that CuPy's cuBLAS uses."""
     if session.is_hip:
         return None
     importlib.import_module("cupy_backends.cuda.libs.cublas")  # loads it, where CuPy has not yet
     version = session.runtime.runtimeGetVersion() // 1000
-    pattern = "cublasLt64_{}.dll" if sys.platform == "win32" else "libcublasLt.so.{}"
-    for major in (version, 13, 12, 11):
+    return find_library("cublasLt", (version, 13, 12, 11))
+
+
+def find_library(name: str, majors: Sequence[int]) -> ctypes.CDLL | None:
+    """A library that CuPy has loaded, so that its bare name finds it."""
+    pattern = f"{name}64_{{}}.dll" if sys.platform == "win32" else f"lib{name}.so.{{}}"
+    for major in majors:
         try:
             return ctypes.CDLL(pattern.format(major))
         except OSError:

@@ -39,7 +39,7 @@ def build(device: Device, kernel: Library) -> Launch:
             device,
             kernel,
             function,
-            list(zip(call.addresses, dtypes, _shapes(kernel, call.sizes), strict=True)),
+            list(zip(call.addresses, dtypes, shapes_of(kernel, call.sizes), strict=True)),
         )
 
     return launch
@@ -51,7 +51,8 @@ def _find(kernel: Library) -> Callable[..., None]:
     return function
 
 
-def _shapes(kernel: Library, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+def shapes_of(kernel: Library, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """The shape of each operand."""
     shapes = []
     at = 0
     for rank in kernel.ranks:

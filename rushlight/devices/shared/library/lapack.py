@@ -1,5 +1,7 @@
 """Factorisations and solvers over batches of matrices, by LAPACK: through NumPy, or by name.
 
+Functions that use only `numpy.linalg` also take CuPy's arrays, by `_module` (`cuda/lapack.py`).
+
 Matrices are arrays (batch, rows, columns). A `label` is the public name for error messages: with
 one, a matrix that cannot be handled raises `LinAlgError`; without, the `info` output says so (0:
 success, k: failure at the k-th step).
@@ -7,6 +9,7 @@ success, k: failure at the k-th step).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,15 +22,24 @@ Array = Any  # an ndarray
 Arrays = Sequence[Array]
 
 
+def _module(array: Array) -> Any:
+    """NumPy or CuPy, whose array it is."""
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
 def _complain(label: str, info: Array, text: str) -> None:
     """Raise for the first matrix whose `info` is not 0, in PyTorch's words; `{k}` is that info."""
+    if not label:
+        return
+    if hasattr(info, "get"):
+        info = info.get()  # from the device
     bad = np.flatnonzero(info)
-    if label and bad.size:
+    if bad.size:
         where = f"(Batch element {bad[0]}): " if info.size > 1 else ""
         raise LinAlgError(f"{label}: {where}{text.format(k=int(info[bad[0]]))}")
 
 
-def _adjoint(a: Array) -> Array:
+def adjoint(a: Array) -> Array:
     return a.swapaxes(-1, -2).conj()
 
 
@@ -47,13 +59,21 @@ _ZERO_PIVOT = (
 )
 
 
+def complain_of_pivots(label: str, info: Array) -> None:
+    _complain(label, info, _ZERO_PIVOT)
+
+
+def complain_of_singular(label: str, info: Array) -> None:
+    _complain(label, info, _SINGULAR.get(label, _SINGULAR["linalg.solve"]))
+
+
 def lu_factor(outs: Arrays, ins: Arrays, label: str) -> None:
     """LU in one matrix, the row exchanged with each (from 1), info."""
     lu, pivots, info = outs
     lu[...] = ins[0]
     for i in range(len(lu)):
         info[i] = routines.lu(lu[i], pivots[i])
-    _complain(label, info, _ZERO_PIVOT)
+    complain_of_pivots(label, info)
 
 
 def order_of(pivots: Array, rows: int) -> Array:
@@ -88,7 +108,7 @@ def solve(outs: Arrays, ins: Arrays, label: str) -> None:
     lu, pivots = np.array(a), np.empty(a.shape[:-1], np.int32)
     for i in range(len(a)):
         info[i] = routines.lu(lu[i], pivots[i])
-    _complain(label, info, _SINGULAR.get(label, _SINGULAR["linalg.solve"]))
+    complain_of_singular(label, info)
     for i in range(len(a)):
         x[i] = b[i][order_of(pivots[i], a.shape[-1])]
         routines.triangular(lu[i], x[i], upper=False, unit=True)
@@ -107,22 +127,27 @@ def cholesky_solve(outs: Arrays, ins: Arrays, upper: bool) -> None:
     """X of A X = B from the Cholesky factor of A, of which one triangle is read."""
     (x,), (factor, b) = outs, ins
     x[...] = b
-    other = np.ascontiguousarray(_adjoint(factor))
+    other = np.ascontiguousarray(adjoint(factor))
     lower, higher = (other, factor) if upper else (factor, other)
     for below, above, right in zip(lower, higher, x, strict=True):
         routines.triangular(below, right, False, False)
         routines.triangular(above, right, True, False)
 
 
-def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
-    zero = np.diagonal(ins[0], 0, -2, -1) == 0
-    first = np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0)
+def complain_of_diagonal(factor: Array) -> None:
+    """Refuse a factor with a zero on its diagonal."""
+    xp = _module(factor)
+    zero = xp.diagonal(factor, 0, -2, -1) == 0
     _complain(
         "cholesky_inverse",
-        first,
+        xp.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0),
         "The diagonal element {k} is zero, the inversion could not be completed because the input "
         "matrix is singular.",
     )
+
+
+def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
+    complain_of_diagonal(ins[0])
     one = np.broadcast_to(np.eye(ins[0].shape[-1], dtype=ins[0].dtype), ins[0].shape)
     cholesky_solve(outs, [ins[0], one], upper)
 
@@ -141,18 +166,19 @@ def cofactor(outs: Arrays, ins: Arrays) -> None:
     Singular matrices have one too.
     """
     (a,) = ins
+    xp = _module(a)
     if not a.size:
         return
-    if not np.isfinite(a).all():
-        outs[0][...] = np.nan
+    if not xp.isfinite(a).all():
+        outs[0][...] = xp.nan
         return
-    u, s, vh = np.linalg.svd(a)
-    ones = np.ones((*s.shape[:-1], 1), s.dtype)
-    before = np.concatenate([ones, np.cumprod(s[..., :-1], -1)], -1)
-    after = np.concatenate([np.cumprod(s[..., :0:-1], -1)[..., ::-1], ones], -1)
-    turn = np.linalg.det(u) * np.linalg.det(vh)
+    u, s, vh = xp.linalg.svd(a)
+    ones = xp.ones((*s.shape[:-1], 1), s.dtype)
+    before = xp.concatenate([ones, xp.cumprod(s[..., :-1], -1)], -1)
+    after = xp.concatenate([xp.cumprod(s[..., :0:-1], -1)[..., ::-1], ones], -1)
+    turn = xp.linalg.det(u) * xp.linalg.det(vh)
     outs[0][...] = (
-        np.matmul(u.conj() * (before * after)[..., None, :], vh.conj()) * turn[..., None, None]
+        xp.matmul(u.conj() * (before * after)[..., None, :], vh.conj()) * turn[..., None, None]
     )
 
 
@@ -163,35 +189,36 @@ def cofactor_slope(outs: Arrays, ins: Arrays) -> None:
     all values but two.
     """
     a, along = ins
+    xp = _module(a)
     if not a.size:
         return
-    if not np.isfinite(a).all():
-        outs[0][...] = np.nan
+    if not xp.isfinite(a).all():
+        outs[0][...] = xp.nan
         return
-    u, s, vh = np.linalg.svd(a)
+    u, s, vh = xp.linalg.svd(a)
     n = s.shape[-1]
-    diagonal = np.arange(n)
-    left = np.repeat(s[..., None, :], n, -2)
+    diagonal = xp.arange(n)
+    left = xp.repeat(s[..., None, :], n, -2)
     left[..., diagonal, diagonal] = 1
-    ones = np.ones((*left.shape[:-1], 1), s.dtype)
-    before = np.concatenate([ones, np.cumprod(left[..., :-1], -1)], -1)
-    after = np.concatenate([np.cumprod(left[..., :0:-1], -1)[..., ::-1], ones], -1)
+    ones = xp.ones((*left.shape[:-1], 1), s.dtype)
+    before = xp.concatenate([ones, xp.cumprod(left[..., :-1], -1)], -1)
+    after = xp.concatenate([xp.cumprod(left[..., :0:-1], -1)[..., ::-1], ones], -1)
     pairs = before * after
     pairs[..., diagonal, diagonal] = 0
-    seen = np.matmul(np.matmul(_adjoint(u), along), _adjoint(vh))
-    change = -pairs * np.swapaxes(seen, -1, -2)
-    change[..., diagonal, diagonal] = np.matmul(pairs, seen[..., diagonal, diagonal][..., None])[
+    seen = xp.matmul(xp.matmul(adjoint(u), along), adjoint(vh))
+    change = -pairs * xp.swapaxes(seen, -1, -2)
+    change[..., diagonal, diagonal] = xp.matmul(pairs, seen[..., diagonal, diagonal][..., None])[
         ..., 0
     ]
-    turn = np.linalg.det(u) * np.linalg.det(vh)
-    outs[0][...] = np.matmul(np.matmul(u.conj(), change), vh.conj()) * turn[..., None, None]
+    turn = xp.linalg.det(u) * xp.linalg.det(vh)
+    outs[0][...] = xp.matmul(xp.matmul(u.conj(), change), vh.conj()) * turn[..., None, None]
 
 
 def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
     """The solution of least squares and least norm, the rank, the singular values."""
     (x, rank, values), (a, b) = outs, ins
-    _check_finite("linalg.lstsq", a)
-    _check_finite("linalg.lstsq", b)
+    check_finite("linalg.lstsq", a)
+    check_finite("linalg.lstsq", b)
     for i in range(len(a)):
         if not a.shape[-1] or not a.shape[-2]:
             x[i], rank[i] = 0, 0
@@ -210,27 +237,28 @@ def pinv(outs: Arrays, ins: Arrays, hermitian: bool) -> None:
     A tolerance per matrix.
     """
     (out,), (a, atol, rtol) = outs, ins
+    xp = _module(a)
     if not a.size:
         out[...] = 0
         return
     if hermitian:
-        values, u = _converging("linalg.pinv", lambda: np.linalg.eigh(a))
-        vh = _adjoint(u)
+        values, u = _converging("linalg.pinv", lambda: xp.linalg.eigh(a))
+        vh = adjoint(u)
     else:
-        _check_finite("linalg.pinv", a)
-        u, values, vh = _converging("linalg.pinv", lambda: np.linalg.svd(a, full_matrices=False))
-    sizes = np.abs(values)
-    kept = sizes > np.maximum(atol, rtol * sizes.max(-1))[..., None]
-    inverse = np.where(kept, 1 / np.where(kept, values, 1), 0).astype(values.dtype)
-    out[...] = np.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u))
+        check_finite("linalg.pinv", a)
+        u, values, vh = _converging("linalg.pinv", lambda: xp.linalg.svd(a, full_matrices=False))
+    sizes = xp.abs(values)
+    kept = sizes > xp.maximum(atol, rtol * sizes.max(-1))[..., None]
+    inverse = xp.where(kept, 1 / xp.where(kept, values, 1), 0).astype(values.dtype)
+    out[...] = xp.matmul(adjoint(vh) * inverse[..., None, :], adjoint(u))
 
 
 # ---- factorisations ----
 
 
-def _check_finite(label: str, a: Array) -> None:
+def check_finite(label: str, a: Array) -> None:
     """Refuse NaN and infinity, on which LAPACK's iterations may not end."""
-    if not np.isfinite(a).all():
+    if not _module(a).isfinite(a).all():
         raise LinAlgError(
             f"{label}: The algorithm failed to converge because the input matrix contained "
             "non-finite values."
@@ -252,7 +280,7 @@ def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
     """L of A = L L^H from the lower triangle, or U of A = U^H U from the upper one; and info."""
     (out, info), (a,) = outs, ins
     info[...] = 0
-    below = _adjoint(a) if upper else a
+    below = adjoint(a) if upper else a
     try:
         factor = np.linalg.cholesky(below)
     except np.linalg.LinAlgError:
@@ -264,13 +292,16 @@ def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
     info[...] = np.where(
         (info == 0) & bad.any(-1), bad.argmax(-1) + 1 if bad.shape[-1] else 0, info
     )
-    out[...] = _adjoint(factor) if upper else factor
-    text = "the leading minor of order {k} is not positive-definite"
+    out[...] = adjoint(factor) if upper else factor
+    complain_of_minors(label, info)
+
+
+def complain_of_minors(label: str, info: Array) -> None:
     _complain(
         label,
         info,
         "The factorization could not be completed because the input is not positive-definite "
-        f"({text}).",
+        "(the leading minor of order {k} is not positive-definite).",
     )
 
 
@@ -286,10 +317,11 @@ def _first_bad_minor(matrix: Array) -> int:
 
 def qr(outs: Arrays, ins: Arrays, mode: str) -> None:
     """Q and R; R alone with mode "r"."""
+    xp = _module(ins[0])
     if mode == "r":
-        outs[0][...] = np.linalg.qr(ins[0], "r")
+        outs[0][...] = xp.linalg.qr(ins[0], "r")
     else:
-        outs[0][...], outs[1][...] = np.linalg.qr(ins[0], mode)  # type: ignore[call-overload]
+        outs[0][...], outs[1][...] = xp.linalg.qr(ins[0], mode)
 
 
 def geqrf(outs: Arrays, ins: Arrays) -> None:
@@ -300,34 +332,38 @@ def geqrf(outs: Arrays, ins: Arrays) -> None:
 
 def svd(outs: Arrays, ins: Arrays, full: bool) -> None:
     u, s, vh = outs
-    _check_finite("linalg.svd", ins[0])
+    xp = _module(ins[0])
+    check_finite("linalg.svd", ins[0])
     u[...], s[...], vh[...] = _converging(
-        "linalg.svd", lambda: np.linalg.svd(ins[0], full_matrices=full)
+        "linalg.svd", lambda: xp.linalg.svd(ins[0], full_matrices=full)
     )
 
 
 def svdvals(outs: Arrays, ins: Arrays) -> None:
-    _check_finite("linalg.svdvals", ins[0])
-    outs[0][...] = _converging("linalg.svdvals", lambda: np.linalg.svd(ins[0], compute_uv=False))
+    xp = _module(ins[0])
+    check_finite("linalg.svdvals", ins[0])
+    outs[0][...] = _converging("linalg.svdvals", lambda: xp.linalg.svd(ins[0], compute_uv=False))
 
 
 def eigh(outs: Arrays, ins: Arrays, triangle: Any) -> None:
+    xp = _module(ins[0])
     outs[0][...], outs[1][...] = _converging(
-        "linalg.eigh", lambda: np.linalg.eigh(ins[0], triangle)
+        "linalg.eigh", lambda: xp.linalg.eigh(ins[0], triangle)
     )
 
 
 def eigvalsh(outs: Arrays, ins: Arrays, triangle: Any) -> None:
-    outs[0][...] = _converging("linalg.eigvalsh", lambda: np.linalg.eigvalsh(ins[0], triangle))
+    xp = _module(ins[0])
+    outs[0][...] = _converging("linalg.eigvalsh", lambda: xp.linalg.eigvalsh(ins[0], triangle))
 
 
 def eig(outs: Arrays, ins: Arrays) -> None:
-    _check_finite("linalg.eig", ins[0])
+    check_finite("linalg.eig", ins[0])
     outs[0][...], outs[1][...] = _converging("linalg.eig", lambda: np.linalg.eig(ins[0]))
 
 
 def eigvals(outs: Arrays, ins: Arrays) -> None:
-    _check_finite("linalg.eigvals", ins[0])
+    check_finite("linalg.eigvals", ins[0])
     outs[0][...] = _converging("linalg.eigvals", lambda: np.linalg.eigvals(ins[0]))
 
 

@@ -1,0 +1,255 @@
+"""Factorisations and solvers by cuSOLVER and cuBLAS on CuPy arrays.
+
+The functions are those of `devices/shared/library/lapack.py`, which are used as they are where
+`numpy.linalg` and `cupy.linalg` have the same calls. What is written here needs `info`, or has no
+call in CuPy. CUDA's routines see columns: an array stored by rows is the transposed matrix to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rushlight.devices.shared.library import lapack as host
+
+Array = Any  # a cupy.ndarray
+Arrays = Sequence[Array]
+_LETTERS = {"f": "s", "d": "d", "F": "c", "D": "z"}
+# cuBLAS's numbers
+_PLAIN, _RIGHT, _LOWER, _UPPER, _NONUNIT, _UNIT = 0, 1, 0, 1, 0, 1
+_LARGE = 256  # rows; matrices of a batch beyond it are factored one after another
+
+
+def _cublas(array: Array, name: str) -> tuple[Callable[..., Any], int]:
+    """A routine for the type of the array, and the handle it takes first."""
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cublas
+
+    return getattr(cublas, _LETTERS[array.dtype.char] + name), device.get_cublas_handle()
+
+
+def _cusolver(array: Array, name: str) -> tuple[Callable[..., Any], int]:
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cusolver
+
+    return getattr(cusolver, _LETTERS[array.dtype.char] + name), device.get_cusolver_handle()
+
+
+def _addresses(matrices: Array) -> Array:
+    """The addresses of a dense batch's matrices, on the device."""
+    import cupy
+
+    start, step = matrices.data.ptr, matrices.strides[0]
+    return cupy.arange(start, start + step * len(matrices), step, dtype=cupy.uintp)
+
+
+def _batched(matrices: Array) -> bool:
+    return len(matrices) > 1 and matrices.shape[-1] <= _LARGE
+
+
+def _columns(a: Array) -> Array:
+    """A copy by columns: each matrix transposed, dense."""
+    import cupy
+
+    return cupy.array(a.swapaxes(-1, -2), order="C")
+
+
+def _lu(a: Array) -> tuple[Array, Array, Array]:
+    """LU by columns, the row exchanged with each (from 1), info."""
+    import cupy
+
+    batch, rows, columns = a.shape
+    lu = _columns(a)
+    pivots = cupy.zeros((batch, min(rows, columns)), np.int32)
+    info = cupy.zeros(batch, np.int32)
+    if not a.size:
+        return lu, pivots, info
+    if rows == columns and _batched(lu):
+        run, handle = _cublas(lu, "getrfBatched")
+        run(handle, rows, _addresses(lu).data.ptr, rows, pivots.data.ptr, info.data.ptr, batch)
+        return lu, pivots, info
+    run, handle = _cusolver(lu, "getrf")
+    room, _ = _cusolver(lu, "getrf_bufferSize")
+    work = cupy.empty(room(handle, rows, columns, lu.data.ptr, rows), lu.dtype)
+    for matrix, exchanges, failed in zip(lu, pivots, info, strict=True):
+        run(
+            handle, rows, columns, matrix.data.ptr, rows,
+            work.data.ptr, exchanges.data.ptr, failed.data.ptr,
+        )  # fmt: skip
+    return lu, pivots, info
+
+
+def lu_factor(outs: Arrays, ins: Arrays, label: str) -> None:
+    lu, pivots, info = outs
+    found, pivots[...], info[...] = _lu(ins[0])
+    lu[...] = found.swapaxes(-1, -2)
+    host.complain_of_pivots(label, info)
+
+
+def solve(outs: Arrays, ins: Arrays, label: str) -> None:
+    (x, info), (a, b) = outs, ins
+    lu, pivots, info[...] = _lu(a)
+    host.complain_of_singular(label, info)
+    batch, rows, columns = b.shape
+    if not b.size:
+        return
+    right = _columns(b)
+    if _batched(lu):
+        run, handle = _cublas(lu, "getrsBatched")
+        answer = np.zeros(1, np.int32)  # whether an argument is wrong
+        run(
+            handle, _PLAIN, rows, columns, _addresses(lu).data.ptr, rows, pivots.data.ptr,
+            _addresses(right).data.ptr, rows, answer.ctypes.data, batch,
+        )  # fmt: skip
+    else:
+        run, handle = _cusolver(lu, "getrs")
+        for matrix, exchanges, values, failed in zip(lu, pivots, right, info.copy(), strict=True):
+            run(
+                handle, _PLAIN, rows, columns, matrix.data.ptr, rows, exchanges.data.ptr,
+                values.data.ptr, rows, failed.data.ptr,
+            )  # fmt: skip
+    x[...] = right.swapaxes(-1, -2)
+
+
+def _substitute(a: Array, x: Array, upper: bool, unit: bool) -> None:
+    """`x` becomes X of A X = x. By columns this is X^T A^T = x^T, A^T the other triangle."""
+    batch, rows, columns = x.shape
+    if not x.size:
+        return
+    one = np.ones(1, x.dtype)
+    how = (
+        _RIGHT,
+        _LOWER if upper else _UPPER,
+        _PLAIN,
+        _UNIT if unit else _NONUNIT,
+        columns,
+        rows,
+        one.ctypes.data,
+    )
+    if _batched(a):
+        run, handle = _cublas(x, "trsmBatched")
+        run(handle, *how, _addresses(a).data.ptr, rows, _addresses(x).data.ptr, columns, batch)
+        return
+    run, handle = _cublas(x, "trsm")
+    for matrix, right in zip(a, x, strict=True):
+        run(handle, *how, matrix.data.ptr, rows, right.data.ptr, columns)
+
+
+def triangular(outs: Arrays, ins: Arrays, upper: bool, unit: bool) -> None:
+    (x,), (a, b) = outs, ins
+    x[...] = b
+    _substitute(a, x, upper, unit)
+
+
+def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
+    import cupy
+
+    (out, info), (a,) = outs, ins
+    info[...] = 0
+    if not a.size:
+        host.complain_of_minors(label, info)
+        return
+    # By columns the lower triangle is the upper one.
+    factor = cupy.array(host.adjoint(a) if upper else a, order="C")
+    batch, n, _ = a.shape
+    if batch > 1:
+        run, handle = _cusolver(factor, "potrfBatched")
+        run(handle, _UPPER, n, _addresses(factor).data.ptr, n, info.data.ptr, batch)
+    else:
+        run, handle = _cusolver(factor, "potrf")
+        room, _ = _cusolver(factor, "potrf_bufferSize")
+        count = room(handle, _UPPER, n, factor.data.ptr, n)
+        work = cupy.empty(count, factor.dtype)
+        run(handle, _UPPER, n, factor.data.ptr, n, work.data.ptr, count, info.data.ptr)
+    factor = cupy.tril(factor)
+    bad = cupy.isnan(cupy.diagonal(factor, 0, -2, -1))  # NaN is not positive
+    first = cupy.where(bad.any(-1), bad.argmax(-1) + 1, 0).astype(np.int32)
+    info[...] = cupy.where(info == 0, first, info)
+    factor = cupy.where(info[:, None, None] != 0, factor.dtype.type(np.nan), factor)
+    out[...] = host.adjoint(factor) if upper else factor
+    host.complain_of_minors(label, info)
+
+
+def cholesky_solve(outs: Arrays, ins: Arrays, upper: bool) -> None:
+    import cupy
+
+    (x,), (factor, b) = outs, ins
+    x[...] = b
+    other = cupy.ascontiguousarray(host.adjoint(factor))
+    lower, higher = (other, factor) if upper else (factor, other)
+    _substitute(lower, x, False, False)
+    _substitute(higher, x, True, False)
+
+
+def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
+    import cupy
+
+    host.complain_of_diagonal(ins[0])
+    n = ins[0].shape[-1]
+    one = cupy.broadcast_to(cupy.eye(n, dtype=ins[0].dtype), ins[0].shape)
+    cholesky_solve(outs, [ins[0], one], upper)
+
+
+def _diagonal(a: Array) -> tuple[Array, Array]:
+    """The diagonal of U, and the sign of the exchanges."""
+    import cupy
+
+    lu, pivots, _ = _lu(a)
+    exchanged = (pivots != cupy.arange(1, pivots.shape[1] + 1, dtype=np.int32)).sum(-1)
+    return cupy.diagonal(lu, 0, -2, -1), (1 - 2 * (exchanged % 2)).astype(lu.real.dtype)
+
+
+def det(outs: Arrays, ins: Arrays) -> None:
+    values, sign = _diagonal(ins[0])
+    outs[0][...] = values.prod(-1) * sign
+
+
+def slogdet(outs: Arrays, ins: Arrays) -> None:
+    import cupy
+
+    values, sign = _diagonal(ins[0])
+    sizes = cupy.abs(values)
+    outs[0][...] = cupy.where(sizes == 0, 0, values / sizes).prod(-1) * sign
+    outs[1][...] = cupy.log(sizes).sum(-1)
+
+
+def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
+    import cupy
+
+    (x, rank, values), (a, b) = outs, ins
+    host.check_finite("linalg.lstsq", a)
+    host.check_finite("linalg.lstsq", b)
+    if not a.size:
+        x[...], rank[...] = 0, 0
+        return
+    u, sizes, vh = cupy.linalg.svd(a, full_matrices=False)
+    kept = sizes > rcond * sizes.max(-1)[:, None]
+    inverse = cupy.where(kept, 1 / cupy.where(kept, sizes, 1), 0).astype(sizes.dtype)
+    x[...] = cupy.matmul(host.adjoint(vh) * inverse[:, None, :], cupy.matmul(host.adjoint(u), b))
+    rank[...], values[...] = kept.sum(-1), sizes
+
+
+FUNCTIONS: dict[str, Callable[..., None]] = {
+    f.__name__: f
+    for f in (
+        cholesky,
+        cholesky_inverse,
+        cholesky_solve,
+        det,
+        lstsq,
+        lu_factor,
+        slogdet,
+        solve,
+        triangular,
+        host.cofactor,
+        host.cofactor_slope,
+        host.eigh,
+        host.eigvalsh,
+        host.pinv,
+        host.qr,
+        host.svd,
+        host.svdvals,
+    )
+}
