@@ -7,6 +7,7 @@ call in CuPy. CUDA's routines see columns: an array stored by rows is the transp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,7 +39,10 @@ def _cusolver(array: Array, name: str) -> tuple[Callable[..., Any], int]:
 
 
 def _addresses(matrices: Array) -> Array:
-    """The addresses of a dense batch's matrices, on the device."""
+    """The addresses of a dense batch's matrices, on the device.
+
+    The caller keeps the array until its launch: the next one would take its block.
+    """
     import cupy
 
     start, step = matrices.data.ptr, matrices.strides[0]
@@ -68,7 +72,8 @@ def _lu(a: Array) -> tuple[Array, Array, Array]:
         return lu, pivots, info
     if rows == columns and _batched(lu):
         run, handle = _cublas(lu, "getrfBatched")
-        run(handle, rows, _addresses(lu).data.ptr, rows, pivots.data.ptr, info.data.ptr, batch)
+        places = _addresses(lu)
+        run(handle, rows, places.data.ptr, rows, pivots.data.ptr, info.data.ptr, batch)
         return lu, pivots, info
     run, handle = _cusolver(lu, "getrf")
     room, _ = _cusolver(lu, "getrf_bufferSize")
@@ -99,9 +104,10 @@ def solve(outs: Arrays, ins: Arrays, label: str) -> None:
     if _batched(lu):
         run, handle = _cublas(lu, "getrsBatched")
         answer = np.zeros(1, np.int32)  # whether an argument is wrong
+        places, targets = _addresses(lu), _addresses(right)
         run(
-            handle, _PLAIN, rows, columns, _addresses(lu).data.ptr, rows, pivots.data.ptr,
-            _addresses(right).data.ptr, rows, answer.ctypes.data, batch,
+            handle, _PLAIN, rows, columns, places.data.ptr, rows, pivots.data.ptr,
+            targets.data.ptr, rows, answer.ctypes.data, batch,
         )  # fmt: skip
     else:
         run, handle = _cusolver(lu, "getrs")
@@ -130,7 +136,8 @@ def _substitute(a: Array, x: Array, upper: bool, unit: bool) -> None:
     )
     if _batched(a):
         run, handle = _cublas(x, "trsmBatched")
-        run(handle, *how, _addresses(a).data.ptr, rows, _addresses(x).data.ptr, columns, batch)
+        places, targets = _addresses(a), _addresses(x)
+        run(handle, *how, places.data.ptr, rows, targets.data.ptr, columns, batch)
         return
     run, handle = _cublas(x, "trsm")
     for matrix, right in zip(a, x, strict=True):
@@ -143,32 +150,46 @@ def triangular(outs: Arrays, ins: Arrays, upper: bool, unit: bool) -> None:
     _substitute(a, x, upper, unit)
 
 
+@functools.cache
+def _finish() -> Any:
+    """The lower triangle, or NaN where the factorisation failed; zeros above."""
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        "T x, raw int32 info, int64 n",
+        "T y",
+        "y = i % n > i / n % n ? T(0) : info[i / n / n] ? T(NAN) : x",
+        "finish_cholesky",
+    )
+
+
 def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
     import cupy
 
     (out, info), (a,) = outs, ins
     info[...] = 0
     if not a.size:
-        host.complain_of_minors(label, info)
         return
     # By columns the lower triangle is the upper one.
     factor = cupy.array(host.adjoint(a) if upper else a, order="C")
     batch, n, _ = a.shape
     if batch > 1:
         run, handle = _cusolver(factor, "potrfBatched")
-        run(handle, _UPPER, n, _addresses(factor).data.ptr, n, info.data.ptr, batch)
+        places = _addresses(factor)
+        run(handle, _UPPER, n, places.data.ptr, n, info.data.ptr, batch)
     else:
         run, handle = _cusolver(factor, "potrf")
         room, _ = _cusolver(factor, "potrf_bufferSize")
         count = room(handle, _UPPER, n, factor.data.ptr, n)
         work = cupy.empty(count, factor.dtype)
         run(handle, _UPPER, n, factor.data.ptr, n, work.data.ptr, count, info.data.ptr)
-    factor = cupy.tril(factor)
-    bad = cupy.isnan(cupy.diagonal(factor, 0, -2, -1))  # NaN is not positive
-    first = cupy.where(bad.any(-1), bad.argmax(-1) + 1, 0).astype(np.int32)
-    info[...] = cupy.where(info == 0, first, info)
-    factor = cupy.where(info[:, None, None] != 0, factor.dtype.type(np.nan), factor)
-    out[...] = host.adjoint(factor) if upper else factor
+    # NaN is not positive. A NaN of the diagonal makes NaN of all that follow it.
+    bad = cupy.isnan(cupy.diagonal(factor, 0, -2, -1)).sum(-1, dtype=np.int32)
+    info[...] = cupy.where((info == 0) & (bad > 0), n + 1 - bad, info)
+    if upper:
+        out[...] = host.adjoint(_finish()(factor, info, n))
+    else:
+        _finish()(factor, info, n, out)
     host.complain_of_minors(label, info)
 
 
