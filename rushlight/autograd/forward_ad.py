@@ -6,7 +6,6 @@ In `with dual_level():`, results of `make_dual(primal, tangent)` have tangents t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rushlight.core.errors import DeviceError, DTypeError, LayoutError, RushlightError, ShapeError
@@ -55,7 +54,7 @@ def enter_dual_level() -> int:
             "enter_dual_level: there is a level already, and they do not nest; use func.jvp for "
             "more"
         )
-    STATE.set(replace(STATE.get(), dual=DualLevel()))
+    STATE.set(STATE.get().with_changes(dual=DualLevel()))
     return 0
 
 
@@ -67,7 +66,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
             f"exit_dual_level: there is no level {'' if level is None else level} to end"
         )
     current.end()
-    STATE.set(replace(STATE.get(), dual=None))
+    STATE.set(STATE.get().with_changes(dual=None))
 
 
 class dual_level:

@@ -125,6 +125,20 @@ def test_inside_a_mode_it_holds_at_once_and_after():
     assert rl.is_grad_enabled()
 
 
+def test_it_holds_where_the_state_was_changed_and_changed_back():
+    rl.autograd.forward_ad.enter_dual_level()
+    rl.autograd.forward_ad.exit_dual_level()
+    assert state.STATE.get() is state.PROGRAM
+    with rl.no_grad():
+        rl.set_budget("64MiB")
+    assert rl.get_budget("cpu") == 64 * MIB
+    rl.set_grad_enabled(False)
+    rl.set_budget("32MiB")
+    rl.set_grad_enabled(True)
+    assert state.STATE.get() is state.PROGRAM
+    assert rl.get_budget("cpu") == 32 * MIB
+
+
 def test_bad_sizes_change_nothing():
     rl.set_budget("64MiB")
     for bad in ("much", -1, "0GiB"):

@@ -67,13 +67,18 @@ class State:
         if self.inference and self.grad:  # `enable_grad` inside records nothing either
             fill(self, "grad", False)
 
+    def with_changes(self, **changes: Any) -> State:
+        """A changed state; PROGRAM itself where nothing differs from it."""
+        made = replace(self, **changes)
+        return PROGRAM if made == PROGRAM else made
+
     def in_mode(self, grad: bool) -> State:
         """The same state with recording on or off, cached: modes change often."""
         if self.grad is grad or self.inference:
             return self
         found = self.turned
         if found is None:
-            found = replace(self, grad=grad)
+            found = self.with_changes(grad=grad)
             if self is PROGRAM:  # a thread that turns back is in the program's state again
                 object.__setattr__(found, "turned", self)
             if found.region is self.region:  # not where `set_program_region` came in between
@@ -99,7 +104,7 @@ def set_program_region(region: Any) -> None:
     object.__setattr__(PROGRAM, "region", region)
     PROGRAM.__post_init__()
     if state is not PROGRAM and state.region is before:
-        STATE.set(replace(state, region=region))
+        STATE.set(state.with_changes(region=region))
 
 
 def impure() -> None:
@@ -123,7 +128,7 @@ class Changed:
         before = STATE.get()
         changes = self.changes
         only_mode = len(changes) == 1 and "grad" in changes
-        after = before.in_mode(changes["grad"]) if only_mode else replace(before, **changes)
+        after = before.in_mode(changes["grad"]) if only_mode else before.with_changes(**changes)
         try:
             token = STATE.set(after)
             self.tokens = [*self.tokens, token]
