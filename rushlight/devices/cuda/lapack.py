@@ -158,7 +158,7 @@ def _finish() -> Any:
     return cupy.ElementwiseKernel(
         "T x, raw int32 info, int64 n",
         "T y",
-        "y = i % n > i / n % n ? T(0) : info[i / n / n] ? T(NAN) : x",
+        "y = i % n > i / n % n ? T(0) : info[i / n / n] ? T(__int_as_float(0x7fc00000)) : x",
         "finish_cholesky",
     )
 
