@@ -26,6 +26,7 @@ from rushlight.core.config import required_devices
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import accelerators, kind_of, names, pool_of
 from rushlight.devices.webgpu import launch as webgpu_launch
+from rushlight.tape.record.state import PROGRAM, STATE
 
 try:
     from hypothesis import settings
@@ -71,6 +72,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     # A crashed worker's standard error is far above the summary, where a cut log does not show it.
     session.config.stash[_FAULT_FILE] = file = (folder / f"{worker}.{os.getpid()}.txt").open("w")
     faulthandler.enable(file)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A test that leaves a mode or a budget behind fails, not the one after it."""
+    left = STATE.get()
+    if left is not PROGRAM:
+        STATE.set(PROGRAM)
+        pytest.fail(f"the test left the thread's state changed: {left}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
