@@ -12,7 +12,7 @@ from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.nn.utils.rnn import PackedSequence
 from rushlight.ops.create import creation
-from rushlight.ops.nn import recurrent
+from rushlight.ops.nn import recurrent, recurrent_layer
 from rushlight.ops.nn.recurrent import Weights
 from rushlight.ops.view import views
 from rushlight.tensor import Tensor
@@ -154,7 +154,7 @@ class RNNBase(Module):
             for d, suffix in enumerate(self._suffixes(number)):
                 at = number * self._directions + d
                 begin = tuple(views.select(v, 0, at) for v in states)
-                out, final = recurrent.layer(
+                out, final = recurrent_layer.layer(
                     self.mode, rows, counts, begin, self._weights(suffix), d == 1
                 )
                 shown.append(out)

@@ -77,6 +77,10 @@ class Weights:
     ) -> None:
         self.w_ih, self.w_hh, self.b_ih, self.b_hh, self.w_hr = w_ih, w_hh, b_ih, b_hh, w_hr
 
+    def given(self) -> list[Value]:
+        every = (self.w_ih, self.w_hh, self.b_ih, self.b_hh, self.w_hr)
+        return [weight for weight in every if weight is not None]
+
     def from_input(self, x: Value) -> Value:
         return linear(x, self.w_ih, self.b_ih)
 
@@ -115,13 +119,10 @@ STEPS: dict[str, Cell] = {
 }
 
 
-def layer(
+def loop(
     mode: str, rows: Value, counts: Sequence[int], states: States, weights: Weights, reverse: bool
 ) -> Any:
-    """The states h after each step, as rows, and those after each sequence's last.
-
-    See Note [Recurrent layers].
-    """
+    """A layer by ordinary calls, step by step. See Note [Recurrent layers]."""
     step = STEPS[mode]
     xs = views.parts(weights.from_input(rows), 0, counts)
     shown: list[Value] = []

@@ -1,0 +1,320 @@
+"""The launches of a recurrent layer, forward and backward. See Note [Recurrent chunks]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rushlight.core.dtypes import DType, compute_type
+from rushlight.core.shapes import Shape, collapse, numel
+from rushlight.devices.shared.allocator import Scratch, room_for
+from rushlight.kernel.shapes import Contract, Map
+from rushlight.ops.family.build import built
+from rushlight.ops.family.map import Formula, map_kernel
+from rushlight.ops.nn import recurrent_formulas as f
+from rushlight.ops.nn.recurrent_steps import INITIAL, START, Chunk, Piece, chunks_of
+from rushlight.ops.view import views
+from rushlight.scalar.ir import arg
+
+GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+
+Places = dict[str, int]  # addresses by the names of `Layer`
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The sizes of one direction of a layer."""
+
+    mode: str
+    counts: tuple[int, ...]  # rows of each step, in time
+    reverse: bool
+    width: int  # of the input
+    hidden: int
+    shown: int  # the width of the output
+    bias: bool
+
+    @property
+    def is_lstm(self) -> bool:
+        return self.mode == "LSTM"
+
+    @property
+    def is_simple(self) -> bool:
+        return GATES[self.mode] == 1
+
+    @property
+    def projects(self) -> bool:
+        return self.shown != self.hidden
+
+    @property
+    def gates(self) -> int:
+        """The width of all gates."""
+        return GATES[self.mode] * self.hidden
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def batch(self) -> int:
+        return max(self.counts)
+
+    def chunks(self, dtype: DType) -> tuple[Chunk, ...]:
+        return chunks_of(self.counts, self.reverse, self.gates * dtype.itemsize)
+
+    # ---- names of operands, results and saves, in the order of a call ----
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("h", "c") if self.is_lstm else ("h",)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        return (
+            *("w_ih", "w_hh"),
+            *(("b_ih", "b_hh") if self.bias else ()),
+            *(("w_hr",) if self.projects else ()),
+        )
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("rows", *self.states, *self.weights)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return ("out", *[f"end_{s}" for s in self.states])
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        return tuple(f"start_{s}" for s in self.states)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The blocks of all steps that the backward pass reads, or makes again by chunks.
+
+        The gates after their activations, and `beside`: the memories, or the states' parts of n. A
+        simple layer's gates are its output.
+        """
+        return ("out",) if self.is_simple else ("out", "gates", "beside")
+
+    def shape(self, name: str, dtype: DType) -> Shape:
+        """The shape of an operand, a result or a save."""
+        widths = {"h": self.shown, "c": self.hidden}
+        if name in widths or name.startswith("end_"):
+            return self.batch, widths[name[-1]]
+        if name.startswith("start_"):
+            return sum(c.steps[0][1] for c in self.chunks(dtype)[1:]), widths[name[-1]]
+        if name.startswith("b_"):
+            return (self.gates,)
+        return {
+            "rows": (self.rows, self.width),
+            "out": (self.rows, self.shown),
+            "gates": (self.rows, self.gates),
+            "beside": (self.rows, self.hidden),
+            "w_ih": (self.gates, self.width),
+            "w_hh": (self.gates, self.shown),
+            "w_hr": (self.shown, self.hidden),
+        }[name]
+
+
+class Launches:
+    """Kernels with the numbers of one layer, and the steps of a chunk."""
+
+    def __init__(self, pool: Any, layer: Layer, dtype: DType) -> None:
+        self.pool, self.layer, self.dtype = pool, layer, dtype
+        self.size = dtype.itemsize
+        self.chunks = layer.chunks(dtype)
+        compute = compute_type(dtype)
+        self.contract = built(pool, Contract(dtype, compute))
+        self.copy = built(pool, Map((dtype,), (dtype,), (), (arg(0, compute),), 0, ("1", "1")))
+        self.fill = built(pool, views.fill_kernel(dtype))
+        bias = layer.mode == "GRU" and layer.bias
+        if layer.is_simple:
+            formula = f.simple_step(dtype, layer.mode)
+        else:
+            formula = f.lstm_step(dtype) if layer.is_lstm else f.gru_step(dtype, bias)
+        hidden, gates = layer.hidden, layer.gates
+        strides = {
+            "LSTM": [*[gates] * 4, hidden, hidden, *[gates] * 8, hidden],
+            "GRU": [*[gates] * 3, hidden, hidden, *[gates] * 6, hidden, *([0] if bias else [])],
+        }.get(layer.mode, [hidden] * 3)
+        self.step = {n: self.map(formula, n, hidden, strides) for n in set(layer.counts)}
+        self.biases = {n: self._biases(n) for n in {chunk.rows for chunk in self.chunks}}
+
+    # ---- kernels ----
+
+    def map(self, formula: Formula, rows: int, width: int, strides: Sequence[int]) -> Any:
+        """A map over a matrix, operands by the strides of their rows, outputs first."""
+        sizes, steps = collapse((rows, width), [(step, 1) for step in strides])
+        kernel, tail = map_kernel(formula, sizes, steps, len(formula.outputs))
+        run = built(self.pool, kernel)
+        return lambda *places: run(*places, *tail)
+
+    def product(
+        self, out: int, a: int, b: int, sizes: Shape, steps: tuple[Shape, Shape, Shape]
+    ) -> None:
+        """out = a b; sizes are (m, n, k), and steps the strides of rows and columns."""
+        o, left, right = steps
+        self.contract(out, a, b, 1, 1, *sizes, 0, 0, *o, 0, 0, *left, 0, 0, *right)
+
+    def times(self, out: int, x: int, w: int, rows: int, m: int, k: int) -> None:
+        """out = x w.T, for x (rows, k) and w (m, k)."""
+        self.product(out, x, w, (rows, m, k), ((m, 1), (k, 1), (1, k)))
+
+    def back(self, out: int, g: int, w: int, rows: int, m: int, k: int) -> None:
+        """out = g w, for g (rows, m) and w (m, k)."""
+        self.product(out, g, w, (rows, k, m), ((k, 1), (m, 1), (k, 1)))
+
+    def scratch(self, *counts: int) -> Scratch:
+        """Blocks of so many elements each."""
+        return Scratch(self.pool, *[room_for(max(count, 1) * self.size) for count in counts])
+
+    def gather(self, to: int, pieces: Sequence[Piece], sources: Sequence[int], width: int) -> None:
+        """Copy rows of states; `sources` are addresses by the numbers of `Piece.source`."""
+        row = width * self.size
+        for piece in pieces:
+            source = sources[piece.source] + piece.at * row
+            self.copy(to + piece.to * row, source, piece.rows * width)
+
+    # ---- the steps of a chunk ----
+
+    def start(self, chunk: Chunk, places: Places) -> list[int]:
+        """The addresses of the states before a chunk."""
+        if chunk.start < 0:
+            return [places[name] for name in self.layer.states]
+        widths = (self.layer.shown, self.layer.hidden)
+        return [
+            places[name] + chunk.start * width * self.size
+            for name, width in zip(self.layer.starts, widths, strict=False)
+        ]
+
+    def wanted(self) -> list[int]:
+        """The elements of the scratch blocks that `run` gets: Note [Recurrent chunks] 4 too."""
+        layer = self.layer
+        grows = any(a < b for a, b in zip(layer.counts, layer.counts[1:], strict=False))
+        grows = grows or (layer.reverse and layer.counts[0] > layer.counts[-1])
+        states = [layer.shown, layer.hidden] if grows else [0, 0]
+        each = (layer.gates, layer.hidden if layer.projects else 0, *states)
+        return [layer.batch * width for width in each]
+
+    def run(
+        self, chunk: Chunk, places: Places, gates: int, beside: int, out: int, scratch: list[int]
+    ) -> None:
+        """Run a chunk's steps: gates, what is kept beside them, and outputs at these addresses."""
+        layer, size = self.layer, self.size
+        self._from_inputs(chunk, places, gates)
+        from_state, inner, *joined = scratch
+        before = self.start(chunk, places)
+        width, hidden, shown = layer.gates * size, layer.hidden * size, layer.shown * size
+        have = chunk.steps[0][1]
+        for at, rows in chunk.steps:
+            if rows > have:  # some begin
+                before = self._grown(before, places, have, rows, joined)
+            have = rows
+            self.times(from_state, before[0], places["w_hh"], rows, layer.gates, layer.shown)
+            x, new = gates + at * width, out + at * shown
+            parts = [*range(x, x + width, hidden)]
+            parts_of_state = [*range(from_state, from_state + width, hidden)]
+            step = self.step[rows]
+            if layer.is_simple:
+                step(new, x, from_state)
+            elif layer.is_lstm:
+                c, h = beside + at * hidden, inner if layer.projects else new
+                step(*parts, c, h, *parts, *parts_of_state, before[1])
+                if layer.projects:
+                    self.times(new, h, places["w_hr"], rows, layer.shown, layer.hidden)
+            else:
+                bias = [places["b_hh"] + 2 * hidden] if layer.bias else []
+                kept = beside + at * hidden
+                step(*parts, kept, new, *parts, *parts_of_state, before[0], *bias)
+            before = [new, beside + at * hidden]
+
+    def _from_inputs(self, chunk: Chunk, places: Places, gates: int) -> None:
+        """The inputs' part of a chunk's gates, with the biases but for that inside n."""
+        layer, size = self.layer, self.size
+        rows = places["rows"] + chunk.low * layer.width * size
+        self.times(gates, rows, places["w_ih"], chunk.rows, layer.gates, layer.width)
+        for add, column, names in self.biases[chunk.rows]:
+            x = gates + column * size
+            add(x, x, *[places[name] + column * size for name in names])
+
+    def _biases(self, rows: int) -> list[tuple[Any, int, tuple[str, ...]]]:
+        """Maps that add biases to gates: from which column on, and which."""
+        layer = self.layer
+        if not layer.bias:
+            return []
+        both = 2 * layer.hidden if layer.mode == "GRU" else layer.gates
+        parts = [(0, both, ("b_ih", "b_hh")), (both, layer.gates - both, ("b_ih",))]
+        steps = [layer.gates, layer.gates, 0, 0]
+        return [
+            (self.map(f.added(self.dtype, len(n) + 1), rows, width, steps[: len(n) + 2]), column, n)
+            for column, width, n in parts
+            if width
+        ]
+
+    def _grown(
+        self, before: list[int], places: Places, have: int, rows: int, joined: list[int]
+    ) -> list[int]:
+        """States with the initial ones of the sequences that begin, in scratch blocks."""
+        layer = self.layer
+        for to, old, name, width in zip(
+            joined, before, layer.states, (layer.shown, layer.hidden), strict=False
+        ):
+            pieces = (Piece(0, START, 0, have), Piece(have, INITIAL, have, rows - have))
+            self.gather(to, pieces, (old, old, places[name]), width)
+        return joined
+
+
+class Forward:
+    """One call's plan: the addresses of results, saves and operands, by `Layer`'s names.
+
+    `keeps` is 0 without saves, 1 with the starts, 2 with what `Layer.kept` names too.
+    """
+
+    def __init__(self, launches: Launches, keeps: int) -> None:
+        self.launches, self.layer = launches, launches.layer
+        layer = self.layer
+        self.names = (*layer.results, *saves(layer, keeps), *layer.operands)
+        most = max(chunk.rows for chunk in launches.chunks)
+        self.wanted = [
+            *launches.wanted(),
+            0 if layer.is_simple or keeps == 2 else most * layer.gates,
+            0 if layer.is_simple or keeps == 2 else most * layer.hidden,
+            *[0 if keeps else numel(layer.shape(name, launches.dtype)) for name in layer.starts],
+        ]
+        self.keeps = keeps
+
+    def __call__(self, *addresses: int) -> None:
+        launches, layer, size = self.launches, self.layer, self.launches.size
+        places = dict(zip(self.names, addresses, strict=True))
+        with launches.scratch(*self.wanted) as blocks:
+            *scratch, gates, beside = blocks[:6]
+            if not self.keeps:
+                places |= zip(layer.starts, blocks[6:], strict=True)
+            for chunk in launches.chunks:
+                out = places["out"] + chunk.low * layer.shown * size
+                if layer.is_simple:
+                    gates = out
+                elif self.keeps == 2:
+                    gates = places["gates"] + chunk.low * layer.gates * size
+                    beside = places["beside"] + chunk.low * layer.hidden * size
+                launches.run(chunk, places, gates, beside, out, scratch)
+                self._hand_on(chunk, places, (out, beside))
+
+    def _hand_on(self, chunk: Chunk, places: Places, made: tuple[int, int]) -> None:
+        """Copy the states of sequences that end, and those before the next chunk."""
+        launches, layer = self.launches, self.layer
+        for name, shown, width in zip(
+            layer.states, made, (layer.shown, layer.hidden), strict=False
+        ):
+            sources = (shown, shown, places[name])
+            launches.gather(places[f"end_{name}"], chunk.ends, sources, width)
+            if chunk.onward:
+                row = 0 if chunk.start < 0 else chunk.start + chunk.steps[0][1]
+                to = places[f"start_{name}"] + row * width * launches.size
+                launches.gather(to, chunk.onward, sources, width)
+
+
+def saves(layer: Layer, keeps: int) -> tuple[str, ...]:
+    """The results that are saved only: see `Forward`."""
+    return (*(layer.starts if keeps else ()), *(layer.kept[1:] if keeps == 2 else ()))

@@ -1,0 +1,187 @@
+"""One direction of a recurrent layer over all steps, as one op.
+
+The op saves its operands, the states before each chunk, and, where there is room, the gates of all
+steps (Note [Recurrent chunks]). With `create_graph`, under `vmap` and `autocast`, and of operands
+without elements the layer is a loop of ordinary calls instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight.core.dtypes import FLOAT
+from rushlight.core.shapes import Spec, numel
+from rushlight.ops.family.build import check_device_dtype
+from rushlight.ops.nn.recurrent import States, Weights, loop
+from rushlight.ops.nn.recurrent_gradient import Backward
+from rushlight.ops.nn.recurrent_launches import GATES, Forward, Launches, Layer, saves
+from rushlight.ops.view import views
+from rushlight.tape.record import call
+from rushlight.tape.record.needed import is_followed
+from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
+from rushlight.tape.record.state import STATE
+from rushlight.tape.record.value import Value
+from rushlight.tape.walk import roots
+
+NAME = "recurrent_layer"
+_COST_OF_PRODUCT = 0.02  # see matmul
+
+
+def _layer(ins: Sequence[Spec], static: Static) -> Layer:
+    """The layer of operands, where `static` begins with mode, counts, reverse and bias."""
+    mode, counts, reverse, bias = static[:4]
+    w_ih, w_hh = ins[3 if mode == "LSTM" else 2 :][:2]
+    hidden = w_hh.shape[0] // GATES[mode]
+    return Layer(mode, counts, reverse, w_ih.shape[1], hidden, w_hh.shape[1], bias)
+
+
+def _cost(layer: Layer) -> float:
+    return layer.rows * layer.gates * (_COST_OF_PRODUCT * (layer.width + layer.shown) + 3)
+
+
+class Recurrent(Op):
+    """All steps of a layer: output and final states, then saves. See `Layer` for the names.
+
+    `static` is (mode, counts, reverse, bias, keeps); `Forward` says what it keeps.
+    """
+
+    __slots__ = ()
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        pool = check_devices(NAME, ins)
+        dtype = ins[0].dtype
+        check_device_dtype(NAME, pool, dtype)
+        layer, keeps = _layer(ins, static), static[4]
+        names = (*layer.results, *saves(layer, keeps))
+        outs = [Spec.of(pool, dtype, layer.shape(name, dtype)) for name in names]
+        launch = Forward(Launches(pool, layer, dtype), keeps)
+        return Plan(self, ins, outs, launch, static, cost=_cost(layer))
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        layer, keeps, n = _layer(plan.ins, plan.static), plan.static[4], len(plan.ins)
+        count = len(layer.results)
+        asked = tuple(name for i, name in enumerate(layer.operands) if needs >> i & 1)
+        # Saved: the starts and what is kept; the output is the first result.
+        saved = (*range(count, len(plan.outs)), *((0,) if keeps == 2 else ()))
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            came = grads[:count]
+            recorded = STATE.get().grad or not keeps
+            if recorded or any(g is not None and g._spec.hidden for g in came):
+                return _by_steps(came, values[:n], plan.static, needs)
+            names = tuple(r for r, g in zip(layer.results, came, strict=True) if g is not None)
+            outs = values[n:]
+            kept = [outs[0], *outs[count + len(layer.states) :]] if keeps == 2 else []
+            given = [g for g in came if g is not None]
+            given += [*values[:n], *outs[count : count + len(layer.states)], *kept]
+            static = (*plan.static[:4], asked, names, keeps == 2)
+            made = call.call(_gradient, [views.contiguous(v) for v in given], static)
+            parts = dict(zip(asked, made if isinstance(made, tuple) else (made,), strict=True))
+            return [parts.get(name) for name in layer.operands]
+
+        grad = Grad(needs, tuple(range(n)), tuple(sorted(saved)), rule)
+        grad.dense = True
+        return grad
+
+
+class RecurrentGradient(Op):
+    """The gradients of the operands that are asked for.
+
+    `static` is (mode, counts, reverse, bias, asked, came, kept): see `Backward`.
+    """
+
+    __slots__ = ()
+
+    def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
+        asked, came, keeps = static[4:]
+        pool: Any = ins[0].device
+        dtype = ins[0].dtype
+        layer = _layer(ins[len(came) :], static)
+        outs = [Spec.of(pool, dtype, layer.shape(name, dtype)) for name in asked]
+        kept = layer.kept if keeps else ()
+        launch = Backward(Launches(pool, layer, dtype), asked, came, kept)
+        return Plan(self, ins, outs, launch, static, cost=_cost(layer) * (2 if keeps else 3))
+
+
+_recurrent = Recurrent(NAME, "All steps of one direction of a recurrent layer.")
+_gradient = RecurrentGradient(f"{NAME}_grad", "Derivative of a recurrent layer.")
+
+
+def _by_steps(
+    grads: Sequence[Any], operands: Sequence[Value], static: Static, needs: int
+) -> list[Any]:
+    """The gradients by ordinary calls, recorded where the pass is."""
+    mode, counts, reverse = static[:3]
+    # Separate records: an operand may be given twice.
+    own = [call.call(views.same_view, (v,), (v._spec.shape,)) for v in operands]
+    results = _loop(mode, own, counts, reverse)
+    pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None]
+    sought = [v for i, v in enumerate(own) if needs >> i & 1]
+    parts = iter(
+        roots.grad(
+            [r for r, _ in pairs],
+            sought,
+            [g for _, g in pairs],
+            create_graph=STATE.get().grad,
+            allow_unused=True,
+        )
+    )
+    return [next(parts) if needs >> i & 1 else None for i in range(len(own))]
+
+
+def _loop(mode: str, operands: Sequence[Value], counts: Sequence[int], reverse: bool) -> States:
+    """Output and final states of a layer by ordinary calls."""
+    count = 2 if mode == "LSTM" else 1
+    rows, states, weights = operands[0], operands[1 : 1 + count], list(operands[1 + count :])
+    if len(weights) == 3:
+        weights[2:] = [None, None, weights[2]]  # type: ignore[list-item]
+    out, final = loop(mode, rows, counts, tuple(states), Weights(*weights), reverse)
+    return (out, *final)
+
+
+def _keeps(layer: Layer, operands: Sequence[Value]) -> int:
+    """What is saved: see `Forward`.
+
+    Inside a budget the gates are kept only where they and the backward pass take no room from other
+    values.
+    """
+    if not any(map(is_followed, operands)):
+        return 0
+    spec = operands[0]._spec
+    pool: Any = spec.device
+    limit = pool.limit
+    if limit is None:
+        return 2
+    names = (*layer.kept, *layer.results, "out", *layer.operands)
+    needed = sum(numel(layer.shape(name, spec.dtype)) for name in names) * spec.dtype.itemsize
+    return 2 if pool.live + needed <= limit else 1
+
+
+def layer(
+    mode: str,
+    rows: Value,
+    counts: Sequence[int],
+    states: States,
+    weights: Weights,
+    reverse: bool,
+) -> tuple[Value, States]:
+    """The states h after each step, as rows, and those after each sequence's last.
+
+    See Note [Recurrent layers].
+    """
+    given = (rows, *states, *weights.given())
+    specs = [v._spec for v in given]
+    state = STATE.get()
+    if (
+        state.autocast is not None
+        or any(spec.hidden or not spec.numel for spec in specs)
+        or len({spec.dtype for spec in specs}) > 1
+        or specs[0].dtype not in FLOAT
+    ):
+        return loop(mode, rows, counts, states, weights, reverse)
+    static = (mode, tuple(counts), reverse, weights.b_ih is not None)
+    operands = [views.contiguous(v) for v in given]
+    sizes = _layer([v._spec for v in operands], static)
+    out, *rest = call.call(_recurrent, operands, (*static, _keeps(sizes, operands)))
+    return out, tuple(rest[: len(states)])
