@@ -123,6 +123,25 @@ def test_a_weight_given_twice():
     rl.testing.assert_close(first, recorded)
 
 
+@pytest.mark.parametrize("mode", ["RNN_RELU", "LSTM", "GRU"])
+def test_batches_of_gradients_and_tangents(mode):
+    given, steps = operands(mode, (2, 2)), (2, 2)
+    out = run(recurrent_layer.layer, mode, given, steps)[0]
+    ways = rl.randn(3, *out.shape, dtype=rl.float64)
+    found = rl.autograd.grad(out, given, ways, is_grads_batched=True, retain_graph=True)
+    for i, way in enumerate(ways):
+        each = rl.autograd.grad(out, given, way, retain_graph=True)
+        for several, one in zip(found, each, strict=True):
+            rl.testing.assert_close(several[i], one)
+    way = rl.randn(*given[0].shape, dtype=rl.float64)
+    with rl.autograd.forward_ad.dual_level():
+        dual = rl.autograd.forward_ad.make_dual(given[0].detach(), way)
+        moved = run(recurrent_layer.layer, mode, [dual, *given[1:]], steps)[0]
+        tangent = rl.autograd.forward_ad.unpack_dual(moved).tangent
+    slope = rl.autograd.grad(out, given[0], ways[0])[0]
+    rl.testing.assert_close((tangent * ways[0]).sum(), (slope * way).sum())
+
+
 def records(value):
     """The names of all records that lead to a value."""
     found, stack = [], [value.grad_fn]

@@ -20,8 +20,8 @@ from rushlight.ops.view import views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import is_followed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
-from rushlight.tape.record.state import STATE
-from rushlight.tape.record.value import Value
+from rushlight.tape.record.state import STATE, Changed
+from rushlight.tape.record.value import Leaf, Value
 from rushlight.tape.walk import roots
 
 NAME = "recurrent_layer"
@@ -113,9 +113,10 @@ def _by_steps(
 ) -> list[Any]:
     """The gradients by ordinary calls, recorded where the pass is."""
     mode, counts, reverse = static[:3]
-    # Separate records: an operand may be given twice.
-    own = [call.call(views.same_view, (v,), (v._spec.shape,)) for v in operands]
-    results = _loop(mode, own, counts, reverse)
+    recorded = STATE.get().grad
+    own = [_own(v, recorded) for v in operands]
+    with Changed(grad=True):
+        results = _loop(mode, own, counts, reverse)
     pairs = [(r, g) for r, g in zip(results, grads, strict=True) if g is not None]
     sought = [v for i, v in enumerate(own) if needs >> i & 1]
     parts = iter(
@@ -123,11 +124,20 @@ def _by_steps(
             [r for r, _ in pairs],
             sought,
             [g for _, g in pairs],
-            create_graph=STATE.get().grad,
+            create_graph=recorded,
             allow_unused=True,
         )
     )
     return [next(parts) if needs >> i & 1 else None for i in range(len(own))]
+
+
+def _own(v: Value, recorded: bool) -> Value:
+    """An operand with a record of its own: it may be given twice."""
+    if recorded and v._node is not None:
+        return call.call(views.same_view, (v,), (v._spec.shape,))
+    made = call.detached(v)
+    made._node = Leaf(made)
+    return made
 
 
 def _loop(mode: str, operands: Sequence[Value], counts: Sequence[int], reverse: bool) -> States:
