@@ -29,7 +29,13 @@ __device__ __forceinline__ u16 narrow_f16(const float x) {
 __device__ __forceinline__ float widen_bf16(const u16 h) { return __uint_as_float((u32)h << 16); }
 __device__ __forceinline__ u16 narrow_bf16(const float x) {
     const u32 bits = __float_as_uint(x);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return x != x ? (u16)((bits >> 16) | 0x40u) : h;
+#else
     return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
     return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
@@ -69,20 +75,20 @@ extern "C" __global__ void __launch_bounds__(256) map_flat(u16* p0, const float*
     const i64 stride = (i64)gridDim.x * blockDim.x;
     i64 done = 0;
     const float a1 = noted(p2[0], 4u, flag);
-    if ((u64)p0 % 8 == 0 && (u64)p1 % 16 == 0) {
-        const i64 chunks = n / 4;
+    if ((u64)p0 % 16 == 0 && (u64)p1 % 16 == 0) {
+        const i64 chunks = n / 8;
         for (i64 c = first; c < chunks; c += stride) {
-            const Pack<float, 4> w1 = ((const Pack<float, 4>*)p1)[c];
-            Pack<u16, 4> w0;
+            const Pack<float, 8> w1 = ((const Pack<float, 8>*)p1)[c];
+            Pack<u16, 8> w0;
             #pragma unroll
-            for (int j = 0; j < 4; ++j) {
+            for (int j = 0; j < 8; ++j) {
                 float y0;
-                body(c * 4 + j, noted(w1.v[j], 4u, flag), a1, y0);
+                body(c * 8 + j, noted(w1.v[j], 4u, flag), a1, y0);
                 w0.v[j] = noted_f16(narrow_f16(y0), 1u, flag);
             }
-            ((Pack<u16, 4>*)p0)[c] = w0;
+            ((Pack<u16, 8>*)p0)[c] = w0;
         }
-        done = chunks * 4;
+        done = chunks * 8;
     }
     for (i64 index = done + first; index < n; index += stride) {
         float y0;

@@ -29,7 +29,13 @@ __device__ __forceinline__ u16 narrow_f16(const float x) {
 __device__ __forceinline__ float widen_bf16(const u16 h) { return __uint_as_float((u32)h << 16); }
 __device__ __forceinline__ u16 narrow_bf16(const float x) {
     const u32 bits = __float_as_uint(x);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return x != x ? (u16)((bits >> 16) | 0x40u) : h;
+#else
     return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
     return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
@@ -59,149 +65,153 @@ __device__ __forceinline__ u16 noted_bf16(const u16 x, const u32 bit, u32* const
     return x;
 }
 
+template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const T* const p) {
+    const u32 past = (u32)(u64)p & 15u;
+    const Pack<u32, 4>* const from = (const Pack<u32, 4>*)((u64)p - past);
+    const Pack<u32, 4> low = from[0], high = from[past ? 1 : 0];
+    u32 a[8] = {low.v[0], low.v[1], low.v[2], low.v[3], high.v[0], high.v[1], high.v[2], high.v[3]};
+    #pragma unroll
+    for (int k = 0; k < 6; ++k) a[k] = past & 8u ? a[k + 2] : a[k];
+    #pragma unroll
+    for (int k = 0; k < 5; ++k) a[k] = past & 4u ? a[k + 1] : a[k];
+    union { u32 words[4]; Pack<T, N> whole; } made;
+    #pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        made.words[k] = (u32)(((u64)a[k + 1] << 32 | a[k]) >> ((past & 3u) * 8u));
+    }
+    return made.whole;
+}
+// The chunk at element i of a row; zeros outside of [0, end).
+template <typename T, int N> __device__ __forceinline__ void take(
+    Pack<T, N>& w, const T* const row, const i64 i, const i64 end, const bool aligned) {
+    if (i >= 0 && i + N <= end) {
+        if (aligned) w = *(const Pack<T, N>*)(row + i);
+        else if (sizeof(w) == 16) w = shifted<T, N>(row + i);
+        else {
+            #pragma unroll
+            for (int j = 0; j < N; ++j) w.v[j] = row[i + j];
+        }
+    } else {
+        #pragma unroll
+        for (int j = 0; j < N; ++j) w.v[j] = i + j >= 0 && i + j < end ? row[i + j] : (T)0;
+    }
+}
 __device__ __forceinline__ float pass0(const i64 index, const i64 extent, const float a0) {
     return a0;
-}
-__device__ __forceinline__ float fold0(float v, u64* room, const int lanes) {
-    #pragma unroll
-    for (int mask = 16; mask > 0; mask >>= 1) {
-        if (mask >= lanes) continue;
-        const float other = SHUFFLE(v, mask);
-        v = (v > other || v != v ? v : other);
-    }
-    if (lanes <= 32) return v;
-    float* const part = (float*)room;
-    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = part[0];
-    for (int w = 1; w < lanes / 32; ++w) {
-        const float other = part[w];
-        v = (v > other || v != v ? v : other);
-    }
-    __syncthreads();
-    return v;
 }
 __device__ __forceinline__ void row(const i64 index, const i64 extent, const float r0, float& y0) {
     y0 = r0;
 }
+__device__ __forceinline__ void fold0(float& v0, u64* const room, const int lanes) {
+    #pragma unroll
+    for (int mask = 16; mask > 0; mask >>= 1) {
+        if (mask >= lanes) continue;
+        const float other0 = SHUFFLE(v0, mask);
+        v0 = (v0 > other0 || v0 != v0 ? v0 : other0);
+    }
+    if (lanes <= 32) return;
+    if ((threadIdx.x & 31) == 0) {
+        ((float*)(room + 0))[threadIdx.x >> 5] = v0;
+    }
+    __syncthreads();
+    v0 = ((float*)(room + 0))[0];
+    for (int w = 1; w < lanes / 32; ++w) {
+        const float other0 = ((float*)(room + 0))[w];
+        v0 = (v0 > other0 || v0 != v0 ? v0 : other0);
+    }
+    __syncthreads();
+}
 
-extern "C" __global__ void __launch_bounds__(1024) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
-    __shared__ u64 room[32];
+extern "C" __global__ void __launch_bounds__(512) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
+    __shared__ u64 room[16];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
+    const i64 tile = (i64)lanes * 16;
+    const bool resident = axis <= tile;
     const int place = lanes < 32 ? ((int)threadIdx.x & 31) / lanes : 0;
-    const i64 first = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
+    i64 next = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
     const i64 step = (i64)gridDim.x * blockDim.x / lanes;
-    const bool wide = (u64)p1 % 16 == 0 && (outer == 1 || k1_0 % 4 == 0);
     __shared__ u32 drawn;
-    if (split) {
-        const i64 o = blockIdx.x / segments, s = blockIdx.x % segments;
-        const i64 begin = s * length;
-        const i64 end = begin + length < axis ? begin + length : axis;
-        float* const q0 = p0 + o * k0_0;
-        const float* const q1 = p1 + o * k1_0;
-        float v;
-        float m[4];
-        #pragma unroll
-        for (int j = 0; j < 4; ++j) m[j] = __uint_as_float(0xff800000u);
-        const i64 whole = end - (end - begin) % 4;
-        i64 i = begin + lane * 4;
-        if (wide) {
-            #pragma unroll 4
-            for (; i < whole; i += lanes * 4) {
-                const Pack<float, 4> w1 = *(const Pack<float, 4>*)(q1 + i);
-                #pragma unroll
-                for (int j = 0; j < 4; ++j) { const float other = pass0(i + j, axis, w1.v[j]); m[j] = (m[j] > other || m[j] != m[j] ? m[j] : other); }
-            }
-        } else {
-            for (; i < whole; i += lanes * 4) {
-                #pragma unroll
-                for (int j = 0; j < 4; ++j) { const float other = pass0(i + j, axis, q1[(i + j) * k1_1]); m[j] = (m[j] > other || m[j] != m[j] ? m[j] : other); }
-            }
-        }
-        if (i < end) {
-            #pragma unroll
-            for (int j = 0; j < 4; ++j) if (i + j < end) { const float other = pass0(i + j, axis, q1[(i + j) * k1_1]); m[j] = (m[j] > other || m[j] != m[j] ? m[j] : other); }
-        }
-        #pragma unroll
-        for (int h = 2; h > 0; h >>= 1) {
-            #pragma unroll
-            for (int j = 0; j < h; ++j) m[j] = (m[j] > m[j + h] || m[j] != m[j] ? m[j] : m[j + h]);
-        }
-        v = m[0];
-        v = fold0(v, room, lanes);
-        volatile float* const partial = (volatile float*)scratch;
-        if (lane == 0) partial[o * segments + s] = v;
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) drawn = atomicAdd(tickets + o, 1u);
-        __syncthreads();
-        if (drawn != (u32)segments - 1u) return;
-        __threadfence();
-        float total = __uint_as_float(0xff800000u);
-        for (i64 t = lane; t < segments; t += lanes) {
-            const float other = partial[o * segments + t];
-            total = (total > other || total != total ? total : other);
-        }
-        const float r0 = fold0(total, room, lanes);
-        if (lane == 0) {
-            float y0;
-            row(0, axis, r0, y0);
-            q0[0] = noted(y0, 1u, flag);
-        }
-        if (threadIdx.x == 0) tickets[o] = 0u;
-        return;
-    }
-    for (i64 near = first; near < outer; near += step) {
+    const i64 mine = blockIdx.x % segments;
+    if (split) next = blockIdx.x / segments;
+    for (i64 near = next; near < outer; near += step) {
         const bool inside = near + place < outer;
         const i64 o = inside ? near + place : outer - 1;
         float* const q0 = p0 + o * k0_0;
         const float* const q1 = p1 + o * k1_0;
+        Pack<float, 4> w0[4];
+        const bool even0 = (u64)(q1) % 16 == 0;
+        if (resident) {
+            #pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const i64 i = 0 + (i64)(u * lanes + lane) * 4;
+                take<float, 4>(w0[u], q1, i, axis, even0);
+            }
+        }
         float r0 = __uint_as_float(0xff800000u);
         {
-            float v = __uint_as_float(0xff800000u), total = __uint_as_float(0xff800000u);
-            for (i64 s = 0; s < segments; ++s) {
+            float v0 = __uint_as_float(0xff800000u), total0 = __uint_as_float(0xff800000u);
+            for (i64 s = split ? mine : 0; s < (split ? mine + 1 : segments); ++s) {
                 const i64 begin = s * length;
                 const i64 end = begin + length < axis ? begin + length : axis;
-                float m[4];
+                float m0[4];
                 #pragma unroll
-                for (int j = 0; j < 4; ++j) m[j] = __uint_as_float(0xff800000u);
-                const i64 whole = end - (end - begin) % 4;
-                i64 i = begin + lane * 4;
-                if (wide) {
-                    #pragma unroll 4
-                    for (; i < whole; i += lanes * 4) {
-                        const Pack<float, 4> w1 = *(const Pack<float, 4>*)(q1 + i);
+                for (int j = 0; j < 4; ++j) m0[j] = __uint_as_float(0xff800000u);
+                for (i64 first = begin; first < end; first += tile) {
+                    if (!resident) {
                         #pragma unroll
-                        for (int j = 0; j < 4; ++j) { const float other = pass0(i + j, axis, w1.v[j]); m[j] = (m[j] > other || m[j] != m[j] ? m[j] : other); }
+                        for (int u = 0; u < 4; ++u) {
+                            const i64 i = first + (i64)(u * lanes + lane) * 4;
+                            take<float, 4>(w0[u], q1, i, end, even0);
+                        }
                     }
-                } else {
-                    for (; i < whole; i += lanes * 4) {
-                        #pragma unroll
-                        for (int j = 0; j < 4; ++j) { const float other = pass0(i + j, axis, q1[(i + j) * k1_1]); m[j] = (m[j] > other || m[j] != m[j] ? m[j] : other); }
-                    }
-                }
-                if (i < end) {
                     #pragma unroll
-                    for (int j = 0; j < 4; ++j) if (i + j < end) { const float other = pass0(i + j, axis, q1[(i + j) * k1_1]); m[j] = (m[j] > other || m[j] != m[j] ? m[j] : other); }
+                    for (int u = 0; u < 4; ++u) {
+                        const i64 i = first + (i64)(u * lanes + lane) * 4;
+                        const int left = end - i < 4 ? (int)(end - i) : 4;
+                        #pragma unroll
+                        for (int j = 0; j < 4; ++j) {
+                            const float other0 = pass0(i + j, axis, w0[u].v[j]);
+                            m0[j] = j < left ? (m0[j] > other0 || m0[j] != m0[j] ? m0[j] : other0) : m0[j];
+                        }
+                    }
                 }
                 #pragma unroll
                 for (int h = 2; h > 0; h >>= 1) {
                     #pragma unroll
-                    for (int j = 0; j < h; ++j) m[j] = (m[j] > m[j + h] || m[j] != m[j] ? m[j] : m[j + h]);
+                    for (int j = 0; j < h; ++j) m0[j] = (m0[j] > m0[j + h] || m0[j] != m0[j] ? m0[j] : m0[j + h]);
                 }
-                v = m[0];
-                v = fold0(v, room, lanes);
-                if (lane == (s & (lanes - 1))) total = (total > v || total != total ? total : v);
+                v0 = m0[0];
+                fold0(v0, room, lanes);
+                if (lane == (s & (lanes - 1))) {
+                    total0 = (total0 > v0 || total0 != total0 ? total0 : v0);
+                }
             }
-            r0 = segments == 1 ? v : fold0(total, room, lanes);
+            if (split) {
+                volatile float* const partial0 = (volatile float*)scratch;
+                if (lane == 0) { partial0[(0 * outer + o) * segments + mine] = v0; }
+                __threadfence();
+                __syncthreads();
+                if (threadIdx.x == 0) drawn = atomicAdd(tickets + o, 1u);
+                __syncthreads();
+                if (drawn != (u32)segments - 1u) return;
+                __threadfence();
+                total0 = __uint_as_float(0xff800000u);
+                for (i64 t = lane; t < segments; t += lanes) {
+                    const float other0 = partial0[(0 * outer + o) * segments + t];
+                    total0 = (total0 > other0 || total0 != total0 ? total0 : other0);
+                }
+            }
+            if (segments > 1) fold0(total0, room, lanes);
+            r0 = segments > 1 ? total0 : v0;
         }
         if (lanes > 32) __syncthreads(); else SYNC_WARP();
         if (inside && lane == 0) {
             float y0;
             row(0, axis, r0, y0);
             q0[0] = noted(y0, 1u, flag);
+            if (split) tickets[o] = 0u;
         }
     }
 }

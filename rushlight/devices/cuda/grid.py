@@ -13,8 +13,17 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from rushlight.emit.cuda import attend, contract, convolve, index, map as cuda_map, scan
-from rushlight.emit.cuda.rows import is_splittable
+from rushlight.emit.cuda import (
+    attend,
+    contract,
+    convolve,
+    index,
+    map as cuda_map,
+    row_axis,
+    row_columns,
+    scan,
+)
+from rushlight.emit.cuda.rows import chunk_of_rows, is_splittable
 from rushlight.kernel.shapes import (
     Attend,
     Contract,
@@ -35,12 +44,12 @@ SCRATCH_SLOTS = 1 << 18  # of 8 bytes: partial results of split reductions
 TICKETS = 1 << 14
 MOST_SEGMENTS = 1024
 
-TINY_AXIS = 128  # up to here 8 threads walk a row
-SHORT_AXIS = 1024  # up to here a warp does
-LONG_AXIS = 16384  # from here a block of 1024 does; also the least length of a segment
+ROW_THREADS = 256  # of a block with several rows
+LONG_AXIS = 16384  # the least length of a segment
 FEW_DEEP = 16  # columns shorter than this have a thread each
 DEEP = 256
-COLUMN_SEGMENT = 1024
+COLUMN_LANES = 8
+COLUMN_SEGMENT = 256
 MOST_SLICES = 32
 CONVOLVE_BLOCKS = 1056  # eight for each multiprocessor of a large GPU
 OWNER_BLOCKS = 256  # two for each multiprocessor of a large GPU
@@ -109,38 +118,46 @@ def _split(b: ir.IRBuilder, segments: Value, rows: Value, units: Value) -> Value
 
 
 def _rows(
-    splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]
+    kernel: Rowwise, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]
 ) -> Geometry:
+    """The fewest lanes, a power of two, that hold a row as one tile: Note [Tiles of a row]."""
     outer, axis, inner = sizes
     rows = b.mul(outer, inner)
-    long = b.select(_up_to(b, axis, LONG_AXIS), const(256), const(1024))
-    short = b.select(_up_to(b, axis, TINY_AXIS), const(8), const(32))
-    lanes = b.select(_up_to(b, axis, SHORT_AXIS), short, long)
-    threads = _most(b, lanes, const(256))
-    length, segments = _segments(b, axis, LONG_AXIS)
+    each = row_axis.tile_of(kernel) * chunk_of_rows(kernel)
+    lanes = const(row_axis.MOST_THREADS)
+    for power in reversed(range(row_axis.MOST_THREADS.bit_length() - 1)):
+        lanes = b.select(_up_to(b, axis, each << power), const(1 << power), lanes)
+    threads = b.select(_up_to(b, lanes, 32), const(ROW_THREADS), lanes)
     blocks = _least(b, _ceil(b, b.mul(rows, lanes), threads), const(MOST_BLOCKS))
-    if not splittable:
-        return Geometry(rows, blocks, const(1), threads, (lanes, length))
-    split = _split(b, segments, rows, rows)
+    if not is_splittable(kernel):
+        return Geometry(rows, blocks, const(1), threads, (lanes, _most(b, axis, const(1))))
+    length, segments = _segments(b, axis, LONG_AXIS)
+    split = _split(b, segments, b.mul(rows, const(len(kernel.passes))), rows)
     blocks = b.select(b.trunc(split, ir.IntType(1)), b.mul(rows, segments), blocks)
     return Geometry(rows, blocks, const(1), threads, (lanes, length, split, *map(const, scratch)))
 
 
 def _columns(
-    splittable: bool, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]
+    kernel: Rowwise, scratch: tuple[int, int], b: ir.IRBuilder, sizes: Sequence[Value]
 ) -> Geometry:
     outer, axis, inner = sizes
     total = b.mul(outer, inner)
-    is_deep = b.icmp_unsigned(">=", axis, const(DEEP))
-    threads = b.select(is_deep, const(1024), const(256))
-    deep = b.select(is_deep, const(32), const(8))
-    lanes = b.select(b.icmp_unsigned("<", axis, const(FEW_DEEP)), const(1), deep)
+    is_few = b.icmp_unsigned("<", axis, const(FEW_DEEP))
+    if not is_splittable(kernel):
+        is_deep = b.icmp_unsigned(">=", axis, const(DEEP))
+        threads = b.select(is_deep, const(row_columns.MOST_THREADS), const(row_columns.THREADS))
+        lanes = b.select(is_few, const(1), b.select(is_deep, const(32), const(8)))
+        tiles = _ceil(b, total, b.udiv(threads, lanes))
+        blocks = _least(b, tiles, const(MOST_BLOCKS))
+        return Geometry(total, blocks, const(1), threads, (lanes, _most(b, axis, const(1))))
+    threads, width = const(row_columns.THREADS), const(row_columns.columns_of(kernel))
+    lanes = b.select(is_few, const(1), const(COLUMN_LANES))
+    tiles = _ceil(b, total, b.mul(b.udiv(threads, lanes), width))
     length, segments = _segments(b, axis, COLUMN_SEGMENT)
-    tiles = _ceil(b, total, b.udiv(threads, lanes))
+    # Where columns cannot be read in chunks each of the `width` parts of a tile draws tickets.
+    slots = b.mul(total, const(len(kernel.passes)))
+    split = _split(b, segments, slots, b.mul(tiles, width))
     blocks = _least(b, tiles, const(MOST_BLOCKS))
-    if not splittable:
-        return Geometry(total, blocks, const(1), threads, (lanes, length))
-    split = _split(b, segments, total, tiles)
     blocks = b.select(b.trunc(split, ir.IntType(1)), b.mul(tiles, segments), blocks)
     return Geometry(total, blocks, const(1), threads, (lanes, length, split, *map(const, scratch)))
 
@@ -203,9 +220,10 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
         chunk = cuda_map.chunk_of(kernel.outputs + kernel.inputs)
         return ("map", chunk), partial(_elements, chunk)
     if isinstance(kernel, Rowwise):
-        splittable = is_splittable(kernel)
         rule = _rows if kernel.vector == "axis" else _columns
-        return (rule.__name__, splittable, scratch), partial(rule, splittable, scratch)
+        facts = (is_splittable(kernel), len(kernel.passes), chunk_of_rows(kernel))
+        shape = (row_axis.tile_of(kernel), row_columns.columns_of(kernel))
+        return (rule.__name__, *facts, *shape, scratch), partial(rule, kernel, scratch)
     if isinstance(kernel, Scan):
         return ("scan",), _scan
     if isinstance(kernel, Contract):

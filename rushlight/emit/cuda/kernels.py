@@ -13,7 +13,8 @@ from rushlight.emit.cuda.contract import contract
 from rushlight.emit.cuda.convolve import convolve
 from rushlight.emit.cuda.index import gather, scatter
 from rushlight.emit.cuda.map import PACK, flat, strided
-from rushlight.emit.cuda.rows import rowwise
+from rushlight.emit.cuda.row_axis import rowwise_axis
+from rushlight.emit.cuda.row_columns import rowwise_columns
 from rushlight.emit.cuda.scalar import PRELUDE
 from rushlight.emit.cuda.scan import scan
 from rushlight.kernel.shapes import (
@@ -51,7 +52,8 @@ def emit(kernel: Kernel) -> str:
     if isinstance(kernel, Map):
         return f"{PRELUDE}{PACK}{note(kernel)}\n{strided(kernel) if kernel.rank else flat(kernel)}"
     if isinstance(kernel, Rowwise):
-        return f"{PRELUDE}{PACK}{note(kernel)}\n{rowwise(kernel)}"
+        rows = rowwise_axis if kernel.vector == "axis" else rowwise_columns
+        return f"{PRELUDE}{PACK}{note(kernel)}\n{rows(kernel)}"
     if isinstance(kernel, Scan):
         return f"{PRELUDE}\n{scan(kernel)}"
     if isinstance(kernel, Contract):

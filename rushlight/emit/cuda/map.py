@@ -1,7 +1,12 @@
-"""Map kernels as CUDA C: a thread computes a chunk, 16 bytes of the widest operand.
+"""Map kernels as CUDA C: a thread computes a chunk, 16 bytes of the narrowest operand.
 
 Chunks are read and written whole where addresses and strides allow it, otherwise element by
 element, with the same bits. A uniform branch decides at launch.
+
+# Note [Transposed tiles]
+An input that has its unit stride in another dimension d than the last is read in square tiles along
+d, and passes through shared memory to the threads that store along the last dimension. This is done
+where all inputs that move by "n" share d; a launch finds d from the strides.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from rushlight.core.dtypes import DType
 from rushlight.emit.cuda.anomaly import flags, get, put
 from rushlight.emit.cuda.scalar import STORED, computed, indent, plain_leaf, statements
 from rushlight.kernel.shapes import Map
+from rushlight.scalar.ir import topological
 
 THREADS = 256
 
@@ -21,8 +27,9 @@ template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N :
 
 
 def chunk_of(dtypes: Sequence[DType]) -> int:
-    """Elements in 16 bytes of the widest type."""
-    return 16 // max((d.itemsize for d in dtypes), default=4)
+    """Elements in 16 bytes of the narrowest type, or in 32 of the widest."""
+    sizes = [d.itemsize for d in dtypes] or [4]
+    return min(16 // min(sizes), 32 // max(sizes))
 
 
 def pack(dtype: DType, chunk: int) -> str:
@@ -87,13 +94,14 @@ def strided(kernel: Map) -> str:
         *numbers(kernel.params),
     ]
     total = " * ".join(f"z{d}" for d in range(kernel.rank))
+    tiles = indent(_transposed(kernel), 1)
     return f"""\
 {_body(kernel)}
 extern "C" __global__ void __launch_bounds__({THREADS}) map_strided({", ".join(declared)}) {{
     const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     const i64 stride = (i64)gridDim.x * blockDim.x;
     const i64 total = {total};
-    // 64-bit division is several times slower than 32-bit.
+{tiles}    // 64-bit division is several times slower than 32-bit.
     if (total < 0x7fffffffLL && {_rows_aligned(kernel, chunk)}) {{
         for (i64 c = first; c < total / {chunk}; c += stride) {{
             const u32 position = (u32)c * {chunk}u;
@@ -229,3 +237,100 @@ def _strided_chunk(kernel: Map, chunk: int) -> list[str]:
         else:
             lines += ["#pragma unroll", f"{each} p{k}[e{k} + j * k{k}_{last}] = w{k}.v[j];"]
     return lines
+
+
+# ---- Note [Transposed tiles] ----
+
+MOST_STAGED = 2
+SHORTEST = 16  # a dimension below this is not worth tiles
+
+
+def _staged(kernel: Map) -> list[int]:
+    """The inputs that pass through shared memory; none where tiles do not apply."""
+    count = len(kernel.outputs)
+    found = [i for i in range(len(kernel.inputs)) if kernel.steps[count + i] == "n"]
+    stored_along = all(step == "1" for step in kernel.steps[:count])
+    plain = not any(e.op == "index" for e in topological(list(kernel.body)))
+    moves = all(step in "10n" for step in kernel.steps)
+    fits = kernel.rank > 1 and len(found) <= MOST_STAGED
+    return found if stored_along and plain and moves and fits else []
+
+
+def _transposed(kernel: Map) -> list[str]:
+    staged = _staged(kernel)
+    if not staged:
+        return []
+    count, last = len(kernel.outputs), kernel.rank - 1
+    side = 64 if max(kernel.inputs[i].itemsize for i in staged) <= 2 else 32
+    lines = [f"__shared__ {STORED[kernel.inputs[i]]} tile{i}[{side}][{side + 1}];" for i in staged]
+    lines.append("int d = -1;")
+    for d in range(last):
+        units = [f"k{count + i}_{d} == 1" for i in staged]
+        lines.append(f"if (d < 0 && z{d} >= {SHORTEST} && {' && '.join(units)}) d = {d};")
+    parts = [
+        f"const i64 n{d} = d == {d} ? (z{d} + {side - 1}) / {side} : z{d};" for d in range(last)
+    ]
+    parts.append(f"const i64 n{last} = (z{last} + {side - 1}) / {side};")
+    parts.append(f"const i64 tiles = {' * '.join(f'n{d}' for d in range(kernel.rank))};")
+    return [
+        *lines,
+        f"if (d >= 0 && z{last} >= {SHORTEST}) {{",
+        *("    " + part for part in parts),
+        "    for (i64 position = blockIdx.x; position < tiles; position += gridDim.x) {",
+        *("        " + line for line in _one_tile(kernel, staged, side)),
+        "    }",
+        "    return;",
+        "}",
+    ]
+
+
+def _one_tile(kernel: Map, staged: list[int], side: int) -> list[str]:
+    count, last, rank = len(kernel.outputs), kernel.rank - 1, kernel.rank
+    operands = count + len(kernel.inputs)
+    lines = ["i64 rest = position;"]
+    for d in range(last, -1, -1):
+        at = f"rest % n{d}" if d else "rest"
+        scale = f"(d == {d} ? {side} : 1)" if d < last else f"{side}"
+        lines.append(f"const i64 c{d} = ({at}) * {scale};")
+        if d:
+            lines.append(f"rest /= n{d};")
+    chosen = " : ".join(f"d == {d} ? {{0}}{d}" for d in range(last - 1))
+    pick = f"({chosen} : {{0}}{last - 1})" if last > 1 else "{0}0"
+    lines.append(
+        f"const i64 tall = {pick.format('z')} - {pick.format('c')}, wide = z{last} - c{last};"
+    )
+    for k in range(operands):
+        terms = " + ".join(f"c{d} * k{k}_{d}" for d in range(rank))
+        lines.append(f"const i64 e{k} = {terms}, h{k} = {pick.format(f'k{k}_')};")
+    along, step = f"(int)threadIdx.x % {side}", THREADS // side
+    lines += [
+        "#pragma unroll 4",
+        f"for (int y = (int)threadIdx.x / {side}; y < {side}; y += {step}) {{",
+    ]
+    for i in staged:
+        k = count + i
+        lines.append(
+            f"    if (y < wide && {along} < tall) "
+            f"tile{i}[y][{along}] = p{k}[e{k} + y * k{k}_{last} + {along}];"
+        )
+    lines += ["}", "__syncthreads();"]
+    given = [
+        get(
+            kernel,
+            i,
+            f"tile{i}[x][y]" if i in staged else f"p{k}[e{k} + y * h{k} + x * k{k}_{last}]",
+        )
+        for k, i, _ in _inputs(kernel)
+    ]
+    stores = [f"p{k}[e{k} + y * h{k} + x] = {put(kernel, k, f'y{k}')};" for k in range(count)]
+    return [
+        *lines,
+        f"const int x = {along};",
+        "#pragma unroll 4",
+        f"for (int y = (int)threadIdx.x / {side}; y < {side}; y += {step}) {{",
+        "    if (x >= wide || y >= tall) continue;",
+        *("    " + line for line in _call(kernel, "0", given)),
+        *("    " + line for line in stores),
+        "}",
+        "__syncthreads();",
+    ]

@@ -1,0 +1,384 @@
+"""Rowwise kernels along the axis: part of a warp, a warp or a block per row.
+
+# Note [Tiles of a row]
+1. A tile is `lanes` threads by TILE chunks of neighbouring elements: chunk c of a row belongs to
+   lane c % lanes. A thread loads its chunks of a tile before it folds them.
+2. A row of one tile stays in registers for all passes and stores.
+3. A chunk whose address is no multiple of 16 bytes is made of two aligned loads and shifts. The
+   elements of a chunk do not depend on addresses, so neither does the order of a fold.
+4. Elements have no order: there the chunks begin where the first output is aligned, `back`
+   elements before the row.
+5. A shuffle needs a whole warp, so a part of a warp without a row walks the last row again and
+   stores nothing.
+"""
+
+from __future__ import annotations
+
+from rushlight.emit.cuda.anomaly import get, put
+from rushlight.emit.cuda.map import alignment, pack
+from rushlight.emit.cuda.rows import (
+    bases,
+    chunk_of_rows,
+    count_of,
+    declared,
+    draw_ticket,
+    functions,
+    given,
+    indented,
+    is_splittable,
+    joined,
+    kind_of,
+    partials,
+    row_stores,
+    segment_bounds,
+    stages,
+    stored,
+    walk_segments,
+    zero_of,
+)
+from rushlight.emit.cuda.scalar import STORED, computed, indent, uses
+from rushlight.kernel.shapes import Rowwise
+
+MOST_THREADS = 512
+FEW_INPUTS = 4
+
+TAKE = """\
+template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const T* const p) {
+    const u32 past = (u32)(u64)p & 15u;
+    const Pack<u32, 4>* const from = (const Pack<u32, 4>*)((u64)p - past);
+    const Pack<u32, 4> low = from[0], high = from[past ? 1 : 0];
+    u32 a[8] = {low.v[0], low.v[1], low.v[2], low.v[3], high.v[0], high.v[1], high.v[2], high.v[3]};
+    #pragma unroll
+    for (int k = 0; k < 6; ++k) a[k] = past & 8u ? a[k + 2] : a[k];
+    #pragma unroll
+    for (int k = 0; k < 5; ++k) a[k] = past & 4u ? a[k + 1] : a[k];
+    union { u32 words[4]; Pack<T, N> whole; } made;
+    #pragma unroll
+    for (int k = 0; k < 4; ++k) {
+        made.words[k] = (u32)(((u64)a[k + 1] << 32 | a[k]) >> ((past & 3u) * 8u));
+    }
+    return made.whole;
+}
+// The chunk at element i of a row; zeros outside of [0, end).
+template <typename T, int N> __device__ __forceinline__ void take(
+    Pack<T, N>& w, const T* const row, const i64 i, const i64 end, const bool aligned) {
+    if (i >= 0 && i + N <= end) {
+        if (aligned) w = *(const Pack<T, N>*)(row + i);
+        else if (sizeof(w) == 16) w = shifted<T, N>(row + i);
+        else {
+            #pragma unroll
+            for (int j = 0; j < N; ++j) w.v[j] = row[i + j];
+        }
+    } else {
+        #pragma unroll
+        for (int j = 0; j < N; ++j) w.v[j] = i + j >= 0 && i + j < end ? row[i + j] : (T)0;
+    }
+}
+"""
+
+
+def tile_of(kernel: Rowwise) -> int:
+    """Chunks that a thread holds of each input."""
+    return 4 if len(kernel.inputs) <= FEW_INPUTS else 2
+
+
+class _Axis:
+    """Writes one kernel."""
+
+    def __init__(self, kernel: Rowwise) -> None:
+        self.kernel = kernel
+        self.chunk = chunk_of_rows(kernel)
+        self.tile = tile_of(kernel)
+        self.stages = stages(kernel)
+        self.each = f"for (int j = 0; j < {self.chunk}; ++j)"
+        self.turns = f"for (int u = 0; u < {self.tile}; ++u)"
+
+    # ---- inputs ----
+
+    def step(self, i: int) -> str:
+        return self.kernel.steps[count_of(self.kernel) + i]
+
+    def used(self, passes: list[int], elements: bool) -> list[int]:
+        kernel = self.kernel
+        roots = [kernel.passes[k].body for k in passes]
+        roots += [kernel.stores[i] for i in stored(kernel, "element")] if elements else []
+        return uses(roots)
+
+    def moving(self, read: list[int]) -> list[int]:
+        return [i for i in read if self.step(i) != "0"]
+
+    def held(self) -> list[str]:
+        """Room for a tile of every input, and the inputs that do not move."""
+        kernel = self.kernel
+        lines = []
+        for i in self.used([*range(len(kernel.passes))], True):
+            k, dtype = count_of(kernel) + i, kernel.inputs[i]
+            if self.step(i) == "0":
+                lines += [
+                    f"{computed(dtype)} a{i} = 0;",
+                    f"if (axis > 0) a{i} = {get(kernel, i, f'q{k}[0]')};",
+                ]
+            else:
+                lines.append(f"{pack(dtype, self.chunk)} w{i}[{self.tile}];")
+                lines.append(f"const bool even{i} = {self.is_aligned(k)};")
+        return lines
+
+    def is_aligned(self, k: int, back: str = "") -> str:
+        dtype = (self.kernel.outputs + self.kernel.inputs)[k]
+        return f"(u64)(q{k}{back}) % {alignment(dtype, self.chunk)} == 0"
+
+    def loads(self, read: list[int], first: str, end: str, back: bool = False) -> list[str]:
+        """Load the thread's chunks of the tile that begins at `first`."""
+        kernel, lines = self.kernel, []
+        for i in self.moving(read):
+            k, dtype = count_of(kernel) + i, kernel.inputs[i]
+            if self.step(i) == "1":
+                whole = self.is_aligned(k, " - back") if back else f"even{i}"
+                kind = f"{STORED[dtype]}, {self.chunk}"
+                lines.append(f"take<{kind}>(w{i}[u], q{k}, i, {end}, {whole});")
+            else:
+                inside = f"i + j >= 0 && i + j < {end}"
+                one = f"q{k}[(i + j) * k{k}_1]"
+                lines += [
+                    "#pragma unroll",
+                    f"{self.each} w{i}[u].v[j] = {inside} ? {one} : ({STORED[dtype]})0;",
+                ]
+        if not lines:
+            return []
+        at = f"const i64 i = {first} + (i64)(u * lanes + lane) * {self.chunk};"
+        return ["#pragma unroll", f"{self.turns} {{", f"    {at}", *indented(lines), "}"]
+
+    def values(self, read: list[int]) -> list[str]:
+        """Each input at element j of chunk u."""
+        return [
+            f"a{i}" if self.step(i) == "0" else get(self.kernel, i, f"w{i}[u].v[j]") for i in read
+        ]
+
+    # ---- folds ----
+
+    def fold_function(self, number: int) -> str:
+        """Fold the values of a stage across the lanes of a row; every lane gets the results."""
+        steps = [(k, self.kernel.passes[k]) for k in self.stages[number]]
+        warps = MOST_THREADS // 32
+        taken = [f"{kind_of(p)}& v{k}" for k, p in steps]
+        lines = ["#pragma unroll", "for (int mask = 16; mask > 0; mask >>= 1) {"]
+        lines.append("    if (mask >= lanes) continue;")
+        for k, p in steps:
+            lines.append(f"    const {kind_of(p)} other{k} = SHUFFLE(v{k}, mask);")
+        lines += [f"    v{k} = {joined(p, f'v{k}', f'other{k}')};" for k, p in steps]
+        lines += ["}", "if (lanes <= 32) return;"]
+        rooms = [f"(({kind_of(p)}*)(room + {warps * n}))" for n, (_, p) in enumerate(steps)]
+        lines.append("if ((threadIdx.x & 31) == 0) {")
+        lines += [
+            f"    {r}[threadIdx.x >> 5] = v{k};" for r, (k, _) in zip(rooms, steps, strict=True)
+        ]
+        lines += ["}", "__syncthreads();"]
+        lines += [f"v{k} = {r}[0];" for r, (k, _) in zip(rooms, steps, strict=True)]
+        lines.append("for (int w = 1; w < lanes / 32; ++w) {")
+        for r, (k, p) in zip(rooms, steps, strict=True):
+            lines.append(f"    const {kind_of(p)} other{k} = {r}[w];")
+            lines.append(f"    v{k} = {joined(p, f'v{k}', f'other{k}')};")
+        lines += ["}", "__syncthreads();"]
+        head = ", ".join([*taken, "u64* const room", "const int lanes"])
+        return f"__device__ __forceinline__ void fold{number}({head}) {{\n{indent(lines, 1)}}}\n"
+
+    def segment(self, number: int) -> list[str]:
+        """Fold [begin, end) into the thread's v of each pass of a stage."""
+        passes, kernel = self.stages[number], self.kernel
+        lines = []
+        for k in passes:
+            step = kernel.passes[k]
+            lines += [
+                f"{kind_of(step)} m{k}[{self.chunk}];",
+                "#pragma unroll",
+                f"{self.each} m{k}[j] = {zero_of(step)};",
+            ]
+        grow = []
+        for k in passes:
+            step = kernel.passes[k]
+            value = (
+                f"pass{k}({given(kernel, 'i + j', self.values(uses([step.body])), [step.body])})"
+            )
+            grow.append(f"const {kind_of(step)} other{k} = {value};")
+            grow.append(f"m{k}[j] = j < left ? {joined(step, f'm{k}[j]', f'other{k}')} : m{k}[j];")
+        loads = self.loads(self.used(passes, False), "first", "end")
+        if loads:
+            loads = ["if (!resident) {", *indented(loads), "}"]
+        lines += [
+            "for (i64 first = begin; first < end; first += tile) {",
+            *indented(loads),
+            "    #pragma unroll",
+            f"    {self.turns} {{",
+            f"        const i64 i = first + (i64)(u * lanes + lane) * {self.chunk};",
+            f"        const int left = end - i < {self.chunk} ? (int)(end - i) : {self.chunk};",
+            "        #pragma unroll",
+            f"        {self.each} {{",
+            *indented(grow, 3),
+            "        }",
+            "    }",
+            "}",
+        ]
+        for k in passes:
+            half = joined(kernel.passes[k], f"m{k}[j]", f"m{k}[j + h]")
+            lines += [
+                "#pragma unroll",
+                f"for (int h = {self.chunk // 2}; h > 0; h >>= 1) {{",
+                "    #pragma unroll",
+                f"    for (int j = 0; j < h; ++j) m{k}[j] = {half};",
+                "}",
+                f"v{k} = m{k}[0];",
+            ]
+        return lines
+
+    def stage(self, number: int) -> list[str]:
+        """All segments of one stage in this block, or one where the kernel is split."""
+        kernel = self.kernel
+        passes = [(k, kernel.passes[k]) for k in self.stages[number]]
+        splittable = is_splittable(kernel)
+        lines = [f"{kind_of(p)} r{k} = {zero_of(p)};" for k, p in passes]
+        lines.append("{")
+        for k, p in passes:
+            lines.append(f"    {kind_of(p)} v{k} = {zero_of(p)}, total{k} = {zero_of(p)};")
+        lines += [f"    {walk_segments(splittable)} {{", *indented(segment_bounds(), 2)]
+        lines += indented(self.segment(number), 2)
+        lines.append(f"        fold{number}({', '.join(f'v{k}' for k, _ in passes)}, room, lanes);")
+        lines.append("        if (lane == (s & (lanes - 1))) {")
+        lines += [f"            total{k} = {joined(p, f'total{k}', f'v{k}')};" for k, p in passes]
+        lines += ["        }", "    }"]
+        if splittable:
+            lines += ["    if (split) {", *indented(self.shared_fold(), 2), "    }"]
+        # One segment is its own result: a fold with the identity could change the sign of a zero.
+        totals = ", ".join(f"total{k}" for k, _ in passes)
+        lines += [
+            f"    if (segments > 1) fold{number}({totals}, room, lanes);",
+            *(f"    r{k} = segments > 1 ? total{k} : v{k};" for k, _ in passes),
+            "}",
+        ]
+        return lines
+
+    def shared_fold(self) -> list[str]:
+        """The block's results to scratch; the row's last block goes on with all of them."""
+        passes = list(enumerate(self.kernel.passes))
+        slot = "partial{k}[({k} * outer + o) * segments + {s}]"
+        lines = partials(self.kernel)
+        puts = [f"{slot.format(k=k, s='mine')} = v{k};" for k, _ in passes]
+        lines += [f"if (lane == 0) {{ {' '.join(puts)} }}", *draw_ticket("o")]
+        lines += [f"total{k} = {zero_of(p)};" for k, p in passes]
+        lines.append("for (i64 t = lane; t < segments; t += lanes) {")
+        for k, p in passes:
+            lines.append(f"    const {kind_of(p)} other{k} = {slot.format(k=k, s='t')};")
+            lines.append(f"    total{k} = {joined(p, f'total{k}', f'other{k}')};")
+        return [*lines, "}"]
+
+    # ---- stores ----
+
+    def elements(self) -> list[str]:
+        kernel = self.kernel
+        outputs = stored(kernel, "element")
+        if not outputs:
+            return []
+        roots = [kernel.stores[i] for i in outputs]
+        read = uses(roots)
+        results = ", ".join(f"y{i}" for i in outputs)
+        body = [f"{computed(kernel.outputs[k])} y{k};" for k in outputs]
+        body.append(f"element({given(kernel, 'i + j', self.values(read), roots)}, {results});")
+        body += [f"x{k}.v[j] = {put(kernel, k, f'y{k}')};" for k in outputs]
+        if kernel.anomaly is not None:  # a position outside of the row is no anomaly
+            body = ["if (i + j < 0 || i + j >= axis) continue;", *body]
+        writes = []
+        for k in outputs:
+            one = f"if (i + j >= 0 && i + j < axis) q{k}[(i + j) * k{k}_1] = x{k}.v[j];"
+            single = ["#pragma unroll", f"{self.each} {{ {one} }}"]
+            if kernel.steps[k] == "1":
+                kind = pack(kernel.outputs[k], self.chunk)
+                whole = f"i >= 0 && i + {self.chunk} <= axis && {self.is_aligned(k, ' - back')}"
+                single = [
+                    f"if ({whole}) *({kind}*)(q{k} + i) = x{k};",
+                    "else {",
+                    *indented(single),
+                    "}",
+                ]
+            writes += single
+        loads = self.loads(read, "first - back", "axis", back=True)
+        if loads:
+            loads = ["if (!resident || back) {", *indented(loads), "}"]
+        return [
+            self.back(outputs),
+            "for (i64 first = 0; first < axis + back; first += tile) {",
+            *indented(loads),
+            "    #pragma unroll",
+            f"    {self.turns} {{",
+            f"        const i64 i = first - back + (i64)(u * lanes + lane) * {self.chunk};",
+            "        if (!inside || i >= axis) continue;",
+            *(f"        {pack(kernel.outputs[k], self.chunk)} x{k};" for k in outputs),
+            "        #pragma unroll",
+            f"        {self.each} {{",
+            *indented(body, 3),
+            "        }",
+            *indented(writes, 2),
+            "    }",
+            "}",
+        ]
+
+    def back(self, outputs: list[int]) -> str:
+        """Rule 4 of Note [Tiles of a row]."""
+        for k in outputs:
+            if self.kernel.steps[k] == "1":
+                size = self.kernel.outputs[k].itemsize
+                whole = min(16 // size, self.chunk)
+                return f"const int back = (int)((u64)q{k} / {size} % {whole});"
+        return "const int back = 0;"
+
+    def rows(self) -> list[str]:
+        lines = row_stores(self.kernel)
+        if not lines:
+            return []
+        reset = ["    if (split) tickets[o] = 0u;"] if is_splittable(self.kernel) else []
+        return [
+            "if (lanes > 32) __syncthreads(); else SYNC_WARP();",
+            "if (inside && lane == 0) {",
+            *indented(lines),
+            *reset,
+            "}",
+        ]
+
+    def text(self) -> str:
+        kernel = self.kernel
+        most = max((len(s) for s in self.stages), default=1)
+        first = self.loads(self.used([*range(len(kernel.passes))], True), "0", "axis")
+        body = [*bases(kernel, "o * k{k}_0"), *self.held()]
+        if first:
+            body += ["if (resident) {", *indented(first), "}"]
+        for number in range(len(self.stages)):
+            body += self.stage(number)
+        body += [*self.elements(), *self.rows()]
+        split = []
+        if is_splittable(kernel):
+            split = [
+                "__shared__ u32 drawn;",
+                "const i64 mine = blockIdx.x % segments;",
+                "if (split) next = blockIdx.x / segments;",
+            ]
+        folds = "".join(self.fold_function(n) for n in range(len(self.stages)))
+        return f"""\
+{TAKE}{functions(kernel)}{folds}
+extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_axis({declared(kernel)}) {{
+    __shared__ u64 room[{MOST_THREADS // 32 * most}];
+    const int lanes = (int)lanes_;
+    const int lane = (int)threadIdx.x & (lanes - 1);
+    const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
+    const i64 tile = (i64)lanes * {self.chunk * self.tile};
+    const bool resident = axis <= tile;
+    const int place = lanes < 32 ? ((int)threadIdx.x & 31) / lanes : 0;
+    i64 next = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
+    const i64 step = (i64)gridDim.x * blockDim.x / lanes;
+{indent(split, 1)}    for (i64 near = next; near < outer; near += step) {{
+        const bool inside = near + place < outer;
+        const i64 o = inside ? near + place : outer - 1;
+{indent(body, 2)}    }}
+}}
+"""
+
+
+def rowwise_axis(kernel: Rowwise) -> str:
+    return _Axis(kernel).text()
