@@ -10,8 +10,10 @@ from rushlight.core.dtypes import DType, bfloat16, float16, float64
 from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.lazy import shown
 from rushlight.ops.create.creation import device_kind
+from rushlight.ops.optim.lists import can_list, fold_each, is_infinite, update_all
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.view.inplace import finish_all, prepare_apply
+from rushlight.ops.reduce import reductions
+from rushlight.ops.view.inplace import Update, finish_all, prepare_apply
 from rushlight.tape.record.state import STATE, Changed, no_grad
 from rushlight.tensor import Tensor
 
@@ -102,6 +104,9 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
     return backward
 
 
+_scale_by = Update("scale_by", lambda g, factor: (g * factor,), 1, 1, "g *= factor.")
+
+
 class GradScaler:
     """Scales a loss so that small gradients do not underflow in float16; the scale adapts.
 
@@ -159,12 +164,18 @@ class GradScaler:
         ]
         values = [g._values() if g.is_sparse else g for g in grads]  # the same memory
         factor, finite = 1.0 / self._scale, True
+        key = id(optimizer)
+        if abs(factor) <= 1 and can_list(values):
+            met = not reductions.amax(fold_each(values, "max", is_infinite)).item()
+            then = (self._finite.__setitem__, key, met)
+            update_all(_scale_by, [(v.detach(),) for v in values], (factor,), then)
+            return
         with no_grad():
             for v in values:
                 # Checked before they change: a gradient that gets no larger stays finite.
                 finite = (v if abs(factor) <= 1 else v * factor).isfinite().all() & finite
             writes = [prepare_apply(e.mul.op, v.detach(), factor) for v in values]  # type: ignore[attr-defined]
-            finish_all(writes, [(self._finite.__setitem__, id(optimizer), bool(finite))])
+            finish_all(writes, [(self._finite.__setitem__, key, bool(finite))])
 
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
         """optimizer.step(...), unless its gradients have an inf or NaN.

@@ -17,7 +17,7 @@ class Adam(FusedOptimizer):
 
     `weight_decay` adds to the gradient, or scales the parameter where `decoupled_weight_decay`;
     `amsgrad` divides by the largest v so far. `foreach` and `fused` have no effect: every step is
-    one fused kernel per parameter.
+    one fused kernel per parameter, one launch for a group where the device has lists.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Optimisers that divide by the size of past gradients.
 
 They are Adadelta, Adagrad, RMSprop, Adamax, NAdam and RAdam. `foreach` and `fused` have no effect:
-every step is one fused kernel per parameter.
+every step is one fused kernel per parameter, one launch for a group where the device has lists.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from rushlight.core.errors import SparseOperandError
 from rushlight.ops.create import creation
 from rushlight.ops.optim.differentiable import taken
 from rushlight.ops.optim.formula import Formula, kernel_of
-from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.optim.whole_steps import Moves, has_lists
 from rushlight.ops.view.inplace import Update, prepare_copy
 from rushlight.optim.optimizer import Group, Optimizer, rate_of
 from rushlight.optim.rows import move_rows
@@ -86,12 +86,19 @@ class FusedOptimizer(Optimizer):
     def after(self, group: Group, state: State) -> None:
         """Changes between steps beside the kernel's tensors."""
 
+    def adder(self, group: Group, moves: Moves) -> Callable[..., None]:
+        """How a group's updates are collected: in lists, where its device has them."""
+        params = group["params"]
+        listed = bool(params) and not self._repeats and has_lists(params[0])
+        return moves.add_listed if listed else moves.add
+
     def prepare(self, group: Group, moves: Moves) -> None:
         states, put, repeats, by_step = self.state, moves.acts.append, self._repeats, self.by_step
         pick = _picker(self.kept(group))
         pending: dict[Tensor, State] = {}
         count, numbers = -1, ()
         update: Any = None
+        add = self.adder(group, moves)
         for p in group["params"]:
             leaf = p._node
             if leaf is None:
@@ -117,7 +124,7 @@ class FusedOptimizer(Optimizer):
                 seen.update(change if not by_step else {"step": step})
             values = (p, *pick(state), grad)
             try:
-                moves.add(update, values, numbers)
+                add(update, values, numbers)
             except SparseOperandError:
                 if not self.by_rows or group.get("weight_decay"):
                     raise

@@ -97,7 +97,7 @@ class SGD(FusedOptimizer):
     def prepare(self, group: Group, moves: Moves) -> None:
         """No steps are counted: the first step of a parameter is the one without a buffer."""
         update, later = self.kernel(group, {"step": 2})
-        momentum, states = group["momentum"], self.state
+        momentum, states, add = group["momentum"], self.state, self.adder(group, moves)
         for p in group["params"]:
             leaf = p._node
             if leaf is None:
@@ -107,7 +107,7 @@ class SGD(FusedOptimizer):
                 continue
             if not momentum:
                 try:
-                    moves.add(update, (p, grad), later)
+                    add(update, (p, grad), later)
                 except SparseOperandError:
                     if group["weight_decay"]:
                         raise
@@ -120,11 +120,11 @@ class SGD(FusedOptimizer):
                     state, (_, numbers) = self._begin(p, moves), self.kernel(group, {"step": 1})
             buffer = state["momentum_buffer"]
             try:
-                moves.add(update, (p, buffer, grad), numbers)
+                add(update, (p, buffer, grad), numbers)
             except SparseOperandError as error:  # momentum changes all rows
                 if group["weight_decay"]:
                     raise
-                moves.add(update, (p, buffer, error.obj.to_dense()), numbers)
+                add(update, (p, buffer, error.obj.to_dense()), numbers)
 
     def _begin(self, p: Tensor, moves: Moves) -> State:
         state = moves.begun[p] = {"momentum_buffer": creation.zeros_like(p)}

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from rushlight.devices.cuda.driver import address_of
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
-from rushlight.devices.cuda.stub import Arguments, Driver, make_launcher
+from rushlight.devices.cuda.lists import CudaList
+from rushlight.devices.cuda.stub import Arguments, Driver, make_launcher, make_packed_launcher
 from rushlight.devices.shared.protocol import Launch
 from rushlight.emit.cuda import attend_fma, attend_mma
 from rushlight.emit.cuda.kernels import emit, entry_name
+from rushlight.emit.cuda.lists import emit_list, list_name
 from rushlight.kernel.attend import params_of
 from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import Attend, Gather, Kernel, Map, Rowwise, Scatter
@@ -215,13 +217,14 @@ class Emulator:
         self.scratch = ctypes.create_string_buffer(8 * SCRATCH_SLOTS)
         self.tickets = ctypes.create_string_buffer(4 * TICKETS)
 
-    def build(self, kernel: Kernel) -> Launch:
+    def load(self, text: str, name: str) -> Driver:
+        """A driver whose launches run one kernel's text."""
         self.count += 1
         source, library = (
             self.folder / f"kernel{self.count}.cpp",
             self.folder / f"kernel{self.count}.so",
         )
-        source.write_text(BEFORE + _text(kernel) + AFTER.replace("ENTRY", entry_name(kernel)))
+        source.write_text(BEFORE + text + AFTER.replace("ENTRY", name))
         flags = [
             "-std=c++17",
             "-O1",
@@ -233,7 +236,15 @@ class Emulator:
         ]
         subprocess.run(["g++", *flags, "-o", library, source], check=True)
         loaded = ctypes.CDLL(str(library))
-        driver = Driver(address_of(loaded, "launch"), address_of(loaded, "bind"), 0, 0)
+        return Driver(address_of(loaded, "launch"), address_of(loaded, "bind"), 0, 0)
+
+    def build_list(self, kernel: Map | Rowwise, words: int) -> CudaList:
+        driver = self.load(emit_list(kernel, words), list_name(kernel))
+        scratch = (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets))
+        return CudaList(kernel, make_packed_launcher(1, driver), words, scratch)
+
+    def build(self, kernel: Kernel) -> Launch:
+        driver = self.load(_text(kernel), entry_name(kernel))
         shape = signature(kernel)
         whole = shape.addresses + shape.sizes + sum(shape.strides)
         params = kernel.params if isinstance(kernel, Map | Rowwise) else ()

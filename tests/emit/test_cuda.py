@@ -177,6 +177,49 @@ def test_emulated_softmax(emulated: Callable):
     assert cases.differs(case, 0, got[0], want[0]) is None
 
 
+# ---- lists ----
+
+
+def emulator(folder: Path) -> Emulator:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    return Emulator(folder)
+
+
+@pytest.mark.parametrize("words, launches", [(400, 1), (8, 2)])
+def test_a_map_over_a_list(tmp_path: Path, words: int, launches: int):
+    x, y = (np.arange(n, dtype=np.float32) for n in (9000, 3))
+    share = np.array([0.5], np.float32)
+    kernel = Map(
+        (float32,), (float32, float32), (float32,), (X * Y + param(0, float32),), 0, ("1", "1", "0")
+    )
+    own = emulator(tmp_path)
+    listed = own.build_list(kernel, words)
+    items = [(a.ctypes.data, a.ctypes.data, share.ctypes.data, a.size) for a in (x, y[:0], y)]
+    acts = listed(items, (2.0,))
+    assert x[1] == 1 and len(acts) == launches
+    for act, *numbers in acts:
+        act(*numbers)
+    assert np.array_equal(x, np.arange(9000) / 2 + 2) and y.tolist() == [2, 2.5, 3]
+
+
+@pytest.mark.parametrize("words", [400, 8])
+def test_a_fold_over_a_list(tmp_path: Path, words: int):
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(n).astype(np.float32) for n in (0, 1, 70001, 4096)]
+    out = np.full(4, 7, np.float32)
+    own = emulator(tmp_path)
+    listed = own.build_list(cases.fold("sum", float32, "axis"), words)
+    items = [(out[i:].ctypes.data, a.ctypes.data, a.size) for i, a in enumerate(arrays)]
+    results = []
+    for _ in range(2):
+        for act, *numbers in listed(items, ()):
+            act(*numbers)
+        results.append(out.tobytes())
+    assert results[0] == results[1]
+    assert out == pytest.approx([a.sum(dtype=np.float64) for a in arrays], rel=1e-4)
+
+
 # ---- the launcher, on a driver that only records ----
 
 SIGNATURE = ctypes.CFUNCTYPE(

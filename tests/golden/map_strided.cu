@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256) map_strided(u16* p0, const u16
             const i64 c0 = (rest) * (d == 0 ? 64 : 1);
             const i64 tall = z0 - c0, wide = z1 - c1;
             const i64 e0 = c0 * k0_0 + c1 * k0_1, h0 = k0_0;
-            const i64 e1 = c0 * k1_0 + c1 * k1_1, h1 = k1_0;
+            const i64 e1 = c0 * k1_0 + c1 * k1_1;
             const i64 e2 = c0 * k2_0 + c1 * k2_1, h2 = k2_0;
             #pragma unroll 4
             for (int y = (int)threadIdx.x / 64; y < 64; y += 4) {

@@ -21,13 +21,15 @@ from rushlight.devices.cuda.driver import (
     open_session,
 )
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
-from rushlight.devices.cuda.stub import Arguments, make_launcher
+from rushlight.devices.cuda.lists import LARGE_TABLE, SMALL_TABLE, CudaList
+from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_launcher
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.emit.cuda import attend
 from rushlight.emit.cuda.kernels import emit, entry_name
+from rushlight.emit.cuda.lists import emit_list, list_name
 from rushlight.kernel.attend import params_of
 from rushlight.kernel.interpret import signature
 from rushlight.kernel.shapes import (
@@ -45,6 +47,7 @@ from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
 _STATUS_WORDS = 1024
+_LARGE_ARGUMENTS = 12010  # the CUDA version from which arguments may have 32,764 bytes
 
 
 _LABELLING = locks.lock()
@@ -64,6 +67,7 @@ class CudaDevice:
         # The launcher of an indexed kernel sets this word; only then are the status words read.
         self.indexed = ctypes.c_int32(0)
         self.labels: dict[str, int] = {}
+        self.listed: dict[Map | Rowwise, CudaList] = {}
         self.words = self._zeros(4 * _STATUS_WORDS)
         self.scratch = (self._zeros(8 * SCRATCH_SLOTS), self._zeros(4 * TICKETS))
 
@@ -85,6 +89,7 @@ class CudaDevice:
             attends=0 if self.session.is_hip else attend.widest(_shared_memory(found)),
             convolves=("image", "back", "weights"),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
+            lists=self._build_list,
         )
 
     def _frees_in_order(self) -> bool:
@@ -153,6 +158,19 @@ class CudaDevice:
         key, rule = rule_of(kernel, self.scratch)
         flag = ctypes.addressof(self.indexed) if isinstance(kernel, Gather | Scatter) else 0
         return make_launcher(handle, arguments, key, rule, self.session.driver, flag)
+
+    def _build_list(self, kernel: Map | Rowwise) -> CudaList:
+        found = self.listed.get(kernel)
+        if found is None:
+            session = self.session
+            versions = (self.runtime.driverGetVersion(), self.runtime.runtimeGetVersion())
+            large = not session.is_hip and min(versions) >= _LARGE_ARGUMENTS
+            words = LARGE_TABLE if large else SMALL_TABLE
+            module, handle = compile_kernel(session, emit_list(kernel, words), list_name(kernel))
+            self.modules.append(module)
+            launch = make_packed_launcher(handle, session.driver)
+            found = self.listed[kernel] = CudaList(kernel, launch, words, self.scratch)
+        return found
 
     @cached_property
     def cublas(self) -> gemm.Cublas | None:

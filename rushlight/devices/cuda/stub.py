@@ -279,6 +279,25 @@ def make_launcher(
     return _builtin(definition, handle)
 
 
+def make_packed_launcher(handle: int, driver: Driver) -> Callable[..., None]:
+    """A builtin (blocks, threads, kernelParams, owner) that launches with packed arguments.
+
+    `owner` is ignored: it keeps the memory of kernelParams, an address, until the launch.
+    """
+
+    def write(name: str) -> str:
+        writer = _Writer(name)
+        b = writer.builder
+        writer.check_count(4)
+        blocks, threads, packed = (writer.whole(i) for i in range(3))
+        geometry = Geometry(blocks, blocks, const(1), threads)
+        writer.launch(driver, geometry, b.inttoptr(packed, POINTER.as_pointer()))
+        writer.give_none()
+        return str(writer.module)
+
+    return _builtin(_definition(("packed", driver), write), handle)
+
+
 def make_caller(address: int, kinds: str) -> Callable[..., int]:
     """A builtin that calls the C function at `address` and returns its int.
 

@@ -178,7 +178,8 @@ class CheckedDevice:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.name = device.name
-        self.limits = dataclasses.replace(device.limits, join=None)  # guarded blocks stay whole
+        # Guarded blocks stay whole; a list's launches are checked one by one.
+        self.limits = dataclasses.replace(device.limits, join=None, lists=None)
         self.known = Blocks()
         self.guarded = Guarded() if device.limits.host_memory else None
         self.poison = config.poison()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, bfloat16
-from rushlight.kernel.shapes import Kernel
+from rushlight.kernel.shapes import Kernel, Map, Rowwise
 
 Launch = Callable[..., None]  # see Note [Kernel arguments]
 Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
@@ -15,6 +15,26 @@ Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
 # they lack is new memory, and what the last has beyond it is freed. A block that is used up leaves
 # the list. Raises OutOfMemoryError.
 Join = Callable[[list[tuple[int, int]], int], int]
+
+# lists(kernel): the acts of one kernel over a list of items; see Note [Lists of operands].
+Lists = Callable[[Map | Rowwise], "ListActs"]
+
+
+class ListActs(Protocol):
+    """A built kernel over a list of operands.
+
+    # Note [Lists of operands]
+    A device whose limits have `lists` runs a flat Map, or a Rowwise of one row along its axis whose
+    passes do not use each other and that stores rows only, over many operands at once. An item is
+    the addresses of a launch and its length. A call gives acts, tuples (builtin function, *args):
+    as few launches as the device can, and what is not in an item's launch is equal for all. Nothing
+    has run before the acts are called. Items are independent; a map's bits are those of single
+    launches, a fold's order is fixed by the item's length.
+    """
+
+    def __call__(
+        self, items: Sequence[tuple[int, ...]], params: Sequence[float]
+    ) -> list[tuple[Any, ...]]: ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +69,7 @@ class Limits:
     stands_for_host: bool = False  # a stand-in of a device with host memory
     own: int = 0  # bytes that it takes for itself when it is opened
     join: Join | None = None  # None: a block is allocated and freed as a whole
+    lists: Lists | None = None  # None: a launch for each item
 
 
 class Device(Protocol):

@@ -58,25 +58,20 @@ def flat(kernel: Map) -> str:
         "const i64 n",
         *numbers(kernel.params),
     ]
-    kept = [
-        f"const {computed(d)} a{i} = {get(kernel, i, f'p{k}[0]')};"
-        for k, i, d in _inputs(kernel)
-        if kernel.steps[k] == "0"  # one element for all: read once
-    ]
     return f"""\
-{_body(kernel)}
+{body(kernel)}
 extern "C" __global__ void __launch_bounds__({THREADS}) map_flat({", ".join(declared)}) {{
     const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     const i64 stride = (i64)gridDim.x * blockDim.x;
     i64 done = 0;
-{indent(kept, 1)}    if ({_aligned(kernel, chunk)}) {{
+{indent(kept(kernel), 1)}    if ({aligned(kernel, chunk)}) {{
         const i64 chunks = n / {chunk};
         for (i64 c = first; c < chunks; c += stride) {{
-{indent(_whole_chunk(kernel, chunk), 3)}        }}
+{indent(whole_chunk(kernel, chunk), 3)}        }}
         done = chunks * {chunk};
     }}
     for (i64 index = done + first; index < n; index += stride) {{
-{indent(_one_element(kernel), 2)}    }}
+{indent(one_element(kernel), 2)}    }}
 }}
 """
 
@@ -96,7 +91,7 @@ def strided(kernel: Map) -> str:
     total = " * ".join(f"z{d}" for d in range(kernel.rank))
     tiles = indent(_transposed(kernel), 1)
     return f"""\
-{_body(kernel)}
+{body(kernel)}
 extern "C" __global__ void __launch_bounds__({THREADS}) map_strided({", ".join(declared)}) {{
     const i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     const i64 stride = (i64)gridDim.x * blockDim.x;
@@ -119,12 +114,21 @@ extern "C" __global__ void __launch_bounds__({THREADS}) map_strided({", ".join(d
 """
 
 
+def kept(kernel: Map) -> list[str]:
+    """Inputs of one element for all: read once."""
+    return [
+        f"const {computed(d)} a{i} = {get(kernel, i, f'p{k}[0]')};"
+        for k, i, d in _inputs(kernel)
+        if kernel.steps[k] == "0"
+    ]
+
+
 def _inputs(kernel: Map) -> list[tuple[int, int, DType]]:
     """Operand number, input number and type."""
     return [(len(kernel.outputs) + i, i, d) for i, d in enumerate(kernel.inputs)]
 
 
-def _body(kernel: Map) -> str:
+def body(kernel: Map) -> str:
     taken = ["const i64 index"]
     taken += [f"const {computed(d)} a{i}" for i, d in enumerate(kernel.inputs)]
     taken += numbers(kernel.params)
@@ -142,13 +146,13 @@ def _call(kernel: Map, index: str, inputs: Sequence[str]) -> list[str]:
     return [*results, f"body({', '.join(given)});"]
 
 
-def _aligned(kernel: Map, chunk: int) -> str:
+def aligned(kernel: Map, chunk: int) -> str:
     dtypes = kernel.outputs + kernel.inputs
     moving = [k for k in range(len(dtypes)) if kernel.steps[k] == "1"]
     return " && ".join(f"(u64)p{k} % {alignment(dtypes[k], chunk)} == 0" for k in moving) or "true"
 
 
-def _whole_chunk(kernel: Map, chunk: int) -> list[str]:
+def whole_chunk(kernel: Map, chunk: int) -> list[str]:
     lines, given = [], []
     for k, i, dtype in _inputs(kernel):
         if kernel.steps[k] == "0":
@@ -169,7 +173,7 @@ def _whole_chunk(kernel: Map, chunk: int) -> list[str]:
     ]
 
 
-def _one_element(kernel: Map) -> list[str]:
+def one_element(kernel: Map) -> list[str]:
     given = [
         f"a{i}" if kernel.steps[k] == "0" else get(kernel, i, f"p{k}[index]")
         for k, i, _ in _inputs(kernel)
@@ -301,7 +305,8 @@ def _one_tile(kernel: Map, staged: list[int], side: int) -> list[str]:
     )
     for k in range(operands):
         terms = " + ".join(f"c{d} * k{k}_{d}" for d in range(rank))
-        lines.append(f"const i64 e{k} = {terms}, h{k} = {pick.format(f'k{k}_')};")
+        down = "" if k - count in staged else f", h{k} = {pick.format(f'k{k}_')}"
+        lines.append(f"const i64 e{k} = {terms}{down};")
     along, step = f"(int)threadIdx.x % {side}", THREADS // side
     lines += [
         "#pragma unroll 4",

@@ -82,7 +82,7 @@ def tile_of(kernel: Rowwise) -> int:
     return 4 if len(kernel.inputs) <= FEW_INPUTS else 2
 
 
-class _Axis:
+class AxisWriter:
     """Writes one kernel."""
 
     def __init__(self, kernel: Rowwise) -> None:
@@ -120,7 +120,8 @@ class _Axis:
                 ]
             else:
                 lines.append(f"{pack(dtype, self.chunk)} w{i}[{self.tile}];")
-                lines.append(f"const bool even{i} = {self.is_aligned(k)};")
+                if self.step(i) == "1":
+                    lines.append(f"const bool even{i} = {self.is_aligned(k)};")
         return lines
 
     def is_aligned(self, k: int, back: str = "") -> str:
@@ -256,17 +257,20 @@ class _Axis:
         ]
         return lines
 
+    def slot(self, number: int, segment: str) -> str:
+        """Where a segment's result of a pass lies in scratch."""
+        return f"partial{number}[({number} * outer + o) * segments + {segment}]"
+
     def shared_fold(self) -> list[str]:
         """The block's results to scratch; the row's last block goes on with all of them."""
         passes = list(enumerate(self.kernel.passes))
-        slot = "partial{k}[({k} * outer + o) * segments + {s}]"
         lines = partials(self.kernel)
-        puts = [f"{slot.format(k=k, s='mine')} = v{k};" for k, _ in passes]
+        puts = [f"{self.slot(k, 'mine')} = v{k};" for k, _ in passes]
         lines += [f"if (lane == 0) {{ {' '.join(puts)} }}", *draw_ticket("o")]
         lines += [f"total{k} = {zero_of(p)};" for k, p in passes]
         lines.append("for (i64 t = lane; t < segments; t += lanes) {")
         for k, p in passes:
-            lines.append(f"    const {kind_of(p)} other{k} = {slot.format(k=k, s='t')};")
+            lines.append(f"    const {kind_of(p)} other{k} = {self.slot(k, 't')};")
             lines.append(f"    total{k} = {joined(p, f'total{k}', f'other{k}')};")
         return [*lines, "}"]
 
@@ -381,4 +385,4 @@ extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_axis({decla
 
 
 def rowwise_axis(kernel: Rowwise) -> str:
-    return _Axis(kernel).text()
+    return AxisWriter(kernel).text()

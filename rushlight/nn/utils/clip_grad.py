@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from rushlight.core.dtypes import result_type
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
+from rushlight.ops.optim.formula import Expr
+from rushlight.ops.optim.lists import can_list, fold_each, update_all
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.scaled import clamp
 from rushlight.ops.reduce import reductions
 from rushlight.ops.view import views
+from rushlight.ops.view.inplace import Update
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -25,6 +29,22 @@ def _norm(values: Tensor, norm_type: float) -> Tensor:
     if norm_type == 2:
         return e.sqrt(reductions.sum(e.square(values)))
     return e.pow(reductions.sum(e.pow(e.abs(values), norm_type)), 1 / norm_type)
+
+
+def _total(listed: list[Tensor], norm_type: float) -> Tensor:
+    """On a device with lists, the norm of order 2 is two kernels: Note [Lists of operands]."""
+    if norm_type == 2 and can_list(listed):
+        total = e.sqrt(reductions.sum(fold_each(listed, "sum", _square)))
+        return e.cast(total, result_type([(t.dtype, 1) for t in listed], []))
+    home = listed[0].device
+    return _norm(views.stack([_norm(t, norm_type).to(home) for t in listed]), norm_type)
+
+
+def _square(x: Expr) -> Expr:
+    return x * x
+
+
+_scale = Update("scale_by", lambda g, share: (g * share,), 1, 0, "g *= share.")
 
 
 def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -53,9 +73,8 @@ def get_total_norm(
     listed = _listed(tensors)
     if not listed:
         return creation.zeros(())
-    home = listed[0].device
     norm_type = float(norm_type)
-    total = _norm(views.stack([_norm(t, norm_type).to(home) for t in listed]), norm_type)
+    total = _total(listed, norm_type)
     if error_if_nonfinite and not math.isfinite(total.item()):
         raise RushlightError(
             f"clip_grad_norm_: the norm of order {norm_type} is {total.item()}; a gradient is not "
@@ -80,7 +99,11 @@ def clip_grads_with_norm_(
         foreach (bool): Has no effect.
     """
     share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
-    for g in _grads(parameters):
+    grads = _grads(parameters)
+    if can_list([*grads, share]):
+        update_all(_scale, [(g, share) for g in grads], ())
+        return
+    for g in grads:
         g.mul_(share.to(g.device, g.dtype))
 
 

@@ -9,6 +9,8 @@
    of a builtin function. They run in one C call of the interpreter, which handles no signal: Ctrl-C
    comes before the first or after the last.
 3. Other moves (`Write`) are made while signals are blocked; see `inplace.finish_all`.
+4. On a device with lists (Note [Lists of operands]) the launches of one kernel with the same
+   numbers are one.
 """
 
 from __future__ import annotations
@@ -36,10 +38,16 @@ _SPEC, _MEMORY, _ADDRESS, _OFFSET = map(
 )
 
 
+def has_lists(value: Value) -> bool:
+    """Whether its device has lists: Note [Lists of operands]."""
+    pool: Any = value._spec.device
+    return pool.device.limits.lists is not None
+
+
 class Moves:
     """The changes of a step. See Note [Whole steps]."""
 
-    __slots__ = ("acts", "begun", "ends", "quick", "read", "storages", "writes")
+    __slots__ = ("acts", "begun", "ends", "lists", "quick", "read", "storages", "writes")
 
     def __init__(self) -> None:
         self.acts: list[tuple[Any, ...]] = []  # (function, *args), in order
@@ -48,6 +56,8 @@ class Moves:
         self.writes: list[Write] = []
         self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
         self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
+        # By kernel and numbers: items by the address of what they write to first.
+        self.lists: dict[tuple[Any, ...], dict[int, tuple[int, ...]]] = {}
         self.quick = no_recipes() and not STATE.get().special  # no write needs preparation
 
     def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
@@ -64,6 +74,29 @@ class Moves:
         targets = update.targets
         self.read.append(values)
         self.acts.append((plan.launch, *addresses[:targets], *addresses, *plan.tail, *params))
+        self.storages += map(_MEMORY, values[:targets])
+
+    def add_listed(
+        self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]
+    ) -> None:
+        """`update(values, params)`, in one launch with others; on a device with lists."""
+        plan: Any = update.plans.get(tuple(map(_SPEC, values)))
+        if plan is None:
+            plan = update.prepared(values, params).plan
+        kernel = plan.kernel
+        held = all(v._memory.address is not None for v in values)
+        plain = plan.launch is plan.plain and kernel is not None and not kernel.rank
+        targets = update.targets
+        if not (self.quick and held and plain and has_lists(values[0])):
+            self.add(update, values, params)
+            return
+        addresses = (*map(add, map(_ADDRESS, values), map(_OFFSET, values)),)
+        items = self.lists.setdefault((plan.pool, kernel, params), {})
+        if addresses[0] in items:  # written to twice: in order
+            self.add(update, values, params)
+            return
+        items[addresses[0]] = (*addresses[:targets], *addresses, *plan.tail)
+        self.read.append(values)
         self.storages += map(_MEMORY, values[:targets])
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
@@ -90,6 +123,8 @@ class Moves:
     def make_at(self, place: Any) -> None:
         """Make all changes; `place` is the source line for anomalies, see Note [Source lines]."""
         storages = self.storages
+        for (pool, kernel, params), items in self.lists.items():
+            self.acts += pool.device.limits.lists(kernel)((*items.values(),), params)
         if self.ends:
             self.acts += self.ends
         if self.writes or not storages:

@@ -1,0 +1,121 @@
+"""Steps over lists of operands: which launches are one, and the same results as one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+import rushlight as torch
+from rushlight import nn, optim
+from rushlight.amp import GradScaler
+from rushlight.devices.shared.registry import pool_of
+from rushlight.ops.family.build import built
+
+
+class FakeLists:
+    """Lists on the CPU: an act for each item, and the lists that were asked for."""
+
+    def __init__(self) -> None:
+        self.pool = pool_of("cpu")
+        self.made: list[tuple[str, int]] = []
+
+    def __call__(self, kernel):
+        launch = built(self.pool, kernel)
+
+        def acts(items, params):
+            self.made.append((type(kernel).__name__, len(items)))
+            return [(launch, *self.numbers(kernel, item), *params) for item in items]
+
+        return acts
+
+    def numbers(self, kernel, item):
+        if type(kernel).__name__ == "Map":
+            return item
+        *addresses, n = item
+        return (*addresses, 1, n, 1, 1, 0, 1, n, 1, 0)
+
+
+@pytest.fixture
+def lists(monkeypatch) -> FakeLists:
+    device, fake = pool_of("cpu").device, FakeLists()
+    monkeypatch.setattr(device, "limits", dataclasses.replace(device.limits, lists=fake))
+    return fake
+
+
+def leaves() -> list:
+    torch.manual_seed(3)
+    made = [torch.randn(n, requires_grad=True) for n in (5, 7, 5, 2)]
+    made.append(torch.randn(3, 4).t().requires_grad_())
+    for p in made:
+        p.grad = torch.randn(p.shape)
+    return made
+
+
+def stepped(make, steps: int = 3) -> list:
+    params = leaves()
+    optimizer = make(params)
+    for _ in range(steps):
+        optimizer.step()
+    return [p.detach().tolist() for p in params]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad"])
+def test_a_step_over_a_list_has_the_bits_of_single_launches(name: str, monkeypatch):
+    def make(params):
+        return getattr(optim, name)(params, lr=0.1)
+
+    want = stepped(make)
+    device, fake = pool_of("cpu").device, FakeLists()
+    monkeypatch.setattr(device, "limits", dataclasses.replace(device.limits, lists=fake))
+    assert stepped(make) == want
+    assert fake.made == [("Map", 4)] * 3  # the transposed one is no flat map
+
+
+def test_groups_with_other_numbers_are_other_launches(lists: FakeLists):
+    first, second, *_ = leaves()
+    optim.SGD([{"params": [first]}, {"params": [second], "lr": 0.5}], lr=0.1).step()
+    assert lists.made == [("Map", 1), ("Map", 1)]
+
+
+def test_a_parameter_that_is_listed_twice_is_changed_twice(lists: FakeLists):
+    p = torch.ones(3, requires_grad=True)
+    p.grad = torch.ones(3)
+    with pytest.warns(UserWarning, match="twice"):
+        optimizer = optim.SGD([p, p], lr=0.25)
+    optimizer.step()
+    assert p.tolist() == [0.5] * 3
+
+
+def test_clipping_is_one_fold_and_one_map(lists: FakeLists):
+    params = leaves()[:4]
+    want = math.sqrt(sum(float((p.grad.double() ** 2).sum()) for p in params))
+    scaled = [(p.grad * (0.5 / (want + 1e-6))).tolist() for p in params]
+    total = nn.utils.clip_grad_norm_(params, 0.5)
+    assert lists.made == [("Rowwise", 4), ("Map", 4)]
+    assert total.item() == pytest.approx(want, rel=1e-6)
+    for p, w in zip(params, scaled, strict=True):
+        assert p.grad.tolist() == pytest.approx(w, rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [None, math.inf, -math.inf, math.nan])
+def test_a_scaler_checks_all_gradients_in_one_fold(lists: FakeLists, bad: float | None):
+    params = leaves()[:4]
+    if bad is not None:
+        params[1].grad[2] = bad
+    before, grads = [p.tolist() for p in params], [(p.grad * 0.25).tolist() for p in params]
+    optimizer, scaler = optim.SGD(params, lr=1.0), GradScaler("cpu", init_scale=4.0)
+    scaler.unscale_(optimizer)
+    assert lists.made == [("Rowwise", 4), ("Map", 4)]
+    assert [p.grad.tolist() for p in params if bad is None] == [g for g in grads if bad is None]
+    scaler.step(optimizer)
+    scaler.update()
+    assert ([p.tolist() for p in params] == before) == (bad is not None)
+    assert scaler.get_scale() == (4.0 if bad is None else 2.0)
+
+
+def test_a_fold_of_nothing_is_its_identity(lists: FakeLists):
+    p = torch.zeros(0, requires_grad=True)
+    p.grad = torch.zeros(0)
+    assert nn.utils.clip_grad_norm_([p], 1.0).item() == 0
