@@ -37,6 +37,25 @@ __device__ __forceinline__ u16 narrow_bf16(const float x) {
     return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
 }
+// Of folds: NaN if either side is NaN; which of two zeros is left open.
+__device__ __forceinline__ float maximum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a > b || a != a ? a : b;
+#endif
+}
+__device__ __forceinline__ float minimum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a < b || a != a ? a : b;
+#endif
+}
 template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
     return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
 }
@@ -81,21 +100,6 @@ template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const
     }
     return made.whole;
 }
-// The chunk at element i of a row; zeros outside of [0, end).
-template <typename T, int N> __device__ __forceinline__ void take(
-    Pack<T, N>& w, const T* const row, const i64 i, const i64 end, const bool aligned) {
-    if (i >= 0 && i + N <= end) {
-        if (aligned) w = *(const Pack<T, N>*)(row + i);
-        else if (sizeof(w) == 16) w = shifted<T, N>(row + i);
-        else {
-            #pragma unroll
-            for (int j = 0; j < N; ++j) w.v[j] = row[i + j];
-        }
-    } else {
-        #pragma unroll
-        for (int j = 0; j < N; ++j) w.v[j] = i + j >= 0 && i + j < end ? row[i + j] : (T)0;
-    }
-}
 __device__ __forceinline__ float pass0(const i64 index, const i64 extent, const float a0) {
     return a0;
 }
@@ -107,111 +111,156 @@ __device__ __forceinline__ void fold0(float& v0, u64* const room, const int lane
     for (int mask = 16; mask > 0; mask >>= 1) {
         if (mask >= lanes) continue;
         const float other0 = SHUFFLE(v0, mask);
-        v0 = (v0 > other0 || v0 != v0 ? v0 : other0);
+        v0 = maximum(v0, other0);
     }
     if (lanes <= 32) return;
     if ((threadIdx.x & 31) == 0) {
         ((float*)(room + 0))[threadIdx.x >> 5] = v0;
     }
     __syncthreads();
-    v0 = ((float*)(room + 0))[0];
+    const int begin = ((int)threadIdx.x & -lanes) >> 5;
+    v0 = ((float*)(room + 0))[begin];
     for (int w = 1; w < lanes / 32; ++w) {
-        const float other0 = ((float*)(room + 0))[w];
-        v0 = (v0 > other0 || v0 != v0 ? v0 : other0);
+        const float other0 = ((float*)(room + 0))[begin + w];
+        v0 = maximum(v0, other0);
     }
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(512) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
-    __shared__ u64 room[16];
+extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
+    __shared__ u64 room[8];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 tile = (i64)lanes * 16;
     const bool resident = axis <= tile;
-    const int place = lanes < 32 ? ((int)threadIdx.x & 31) / lanes : 0;
-    i64 next = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
-    const i64 step = (i64)gridDim.x * blockDim.x / lanes;
+    const int bits = __popc(lanes - 1);  // lanes is a power of two
+    i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
     __shared__ u32 drawn;
     const i64 mine = blockIdx.x % segments;
-    if (split) next = blockIdx.x / segments;
-    for (i64 near = next; near < outer; near += step) {
-        const bool inside = near + place < outer;
-        const i64 o = inside ? near + place : outer - 1;
-        float* const q0 = p0 + o * k0_0;
-        const float* const q1 = p1 + o * k1_0;
-        Pack<float, 4> w0[4];
-        const bool even0 = (u64)(q1) % 16 == 0;
-        if (resident) {
+    if (split) near = blockIdx.x / segments;
+    const bool inside = near < outer;
+    const i64 o = inside ? near : outer - 1;
+    float* const q0 = p0 + o * k0_0;
+    const float* const q1 = p1 + o * k1_0;
+    Pack<float, 4> w0[4];
+    if (resident) {
+        const i64 here = 0;
+        const int low = 0, high = (int)axis;
+        const float* const f0 = q1 + here;
+        if ((u64)(q1) % 16 == 0) {
             #pragma unroll
             for (int u = 0; u < 4; ++u) {
-                const i64 i = 0 + (i64)(u * lanes + lane) * 4;
-                take<float, 4>(w0[u], q1, i, axis, even0);
+                const int at = (u * lanes + lane) * 4;
+                const bool whole = at >= low && at + 4 <= high;
+                w0[u] = Pack<float, 4>{};
+                if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+            }
+        } else {
+            #pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const int at = (u * lanes + lane) * 4;
+                const bool whole = at >= low && at + 4 <= high;
+                w0[u] = Pack<float, 4>{};
+                if (whole) w0[u] = shifted<float, 4>(f0 + at);
             }
         }
-        float r0 = __uint_as_float(0xff800000u);
-        {
-            float v0 = __uint_as_float(0xff800000u), total0 = __uint_as_float(0xff800000u);
-            for (i64 s = split ? mine : 0; s < (split ? mine + 1 : segments); ++s) {
-                const i64 begin = s * length;
-                const i64 end = begin + length < axis ? begin + length : axis;
-                float m0[4];
+        if (low | (high % 4)) {
+            #pragma unroll
+            for (int u = 0; u < 4; ++u) {
+                const int at = (u * lanes + lane) * 4;
+                if (at >= low && at + 4 <= high) continue;
                 #pragma unroll
-                for (int j = 0; j < 4; ++j) m0[j] = __uint_as_float(0xff800000u);
-                for (i64 first = begin; first < end; first += tile) {
-                    if (!resident) {
+                for (int j = 0; j < 4; ++j) if (at + j >= low && at + j < high) { w0[u].v[j] = f0[at + j]; }
+            }
+        }
+    }
+    float r0 = __uint_as_float(0xff800000u);
+    {
+        float v0 = __uint_as_float(0xff800000u), total0 = __uint_as_float(0xff800000u);
+        for (i64 s = split ? mine : 0; s < (split ? mine + 1 : segments); ++s) {
+            const i64 begin = s * length;
+            const i64 end = begin + length < axis ? begin + length : axis;
+            float m0[4];
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) m0[j] = __uint_as_float(0xff800000u);
+            for (i64 first = begin; first < end; first += tile) {
+                const i64 here = first;
+                const int high = end - here < tile ? (int)(end - here) : (int)tile;
+                if (!resident) {
+                    const int low = 0;
+                    const float* const f0 = q1 + here;
+                    if ((u64)(q1) % 16 == 0) {
                         #pragma unroll
                         for (int u = 0; u < 4; ++u) {
-                            const i64 i = first + (i64)(u * lanes + lane) * 4;
-                            take<float, 4>(w0[u], q1, i, end, even0);
+                            const int at = (u * lanes + lane) * 4;
+                            const bool whole = at >= low && at + 4 <= high;
+                            w0[u] = Pack<float, 4>{};
+                            if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                        }
+                    } else {
+                        #pragma unroll
+                        for (int u = 0; u < 4; ++u) {
+                            const int at = (u * lanes + lane) * 4;
+                            const bool whole = at >= low && at + 4 <= high;
+                            w0[u] = Pack<float, 4>{};
+                            if (whole) w0[u] = shifted<float, 4>(f0 + at);
                         }
                     }
-                    #pragma unroll
-                    for (int u = 0; u < 4; ++u) {
-                        const i64 i = first + (i64)(u * lanes + lane) * 4;
-                        const int left = end - i < 4 ? (int)(end - i) : 4;
+                    if (low | (high % 4)) {
                         #pragma unroll
-                        for (int j = 0; j < 4; ++j) {
-                            const float other0 = pass0(i + j, axis, w0[u].v[j]);
-                            m0[j] = j < left ? (m0[j] > other0 || m0[j] != m0[j] ? m0[j] : other0) : m0[j];
+                        for (int u = 0; u < 4; ++u) {
+                            const int at = (u * lanes + lane) * 4;
+                            if (at >= low && at + 4 <= high) continue;
+                            #pragma unroll
+                            for (int j = 0; j < 4; ++j) if (at + j >= low && at + j < high) { w0[u].v[j] = f0[at + j]; }
                         }
                     }
                 }
                 #pragma unroll
-                for (int h = 2; h > 0; h >>= 1) {
+                for (int u = 0; u < 4; ++u) {
+                    const int at = (u * lanes + lane) * 4;
                     #pragma unroll
-                    for (int j = 0; j < h; ++j) m0[j] = (m0[j] > m0[j + h] || m0[j] != m0[j] ? m0[j] : m0[j + h]);
-                }
-                v0 = m0[0];
-                fold0(v0, room, lanes);
-                if (lane == (s & (lanes - 1))) {
-                    total0 = (total0 > v0 || total0 != total0 ? total0 : v0);
+                    for (int j = 0; j < 4; ++j) {
+                        const float other0 = pass0(here + at + j, axis, w0[u].v[j]);
+                        if (at + j < high) m0[j] = maximum(m0[j], other0);
+                    }
                 }
             }
-            if (split) {
-                volatile float* const partial0 = (volatile float*)scratch;
-                if (lane == 0) { partial0[(0 * outer + o) * segments + mine] = v0; }
-                __threadfence();
-                __syncthreads();
-                if (threadIdx.x == 0) drawn = atomicAdd(tickets + o, 1u);
-                __syncthreads();
-                if (drawn != (u32)segments - 1u) return;
-                __threadfence();
-                total0 = __uint_as_float(0xff800000u);
-                for (i64 t = lane; t < segments; t += lanes) {
-                    const float other0 = partial0[(0 * outer + o) * segments + t];
-                    total0 = (total0 > other0 || total0 != total0 ? total0 : other0);
-                }
+            #pragma unroll
+            for (int h = 2; h > 0; h >>= 1) {
+                #pragma unroll
+                for (int j = 0; j < h; ++j) m0[j] = maximum(m0[j], m0[j + h]);
             }
-            if (segments > 1) fold0(total0, room, lanes);
-            r0 = segments > 1 ? total0 : v0;
+            v0 = m0[0];
+            fold0(v0, room, lanes);
+            if (lane == (s & (lanes - 1))) {
+                total0 = maximum(total0, v0);
+            }
         }
-        if (lanes > 32) __syncthreads(); else SYNC_WARP();
-        if (inside && lane == 0) {
-            float y0;
-            row(0, axis, r0, y0);
-            q0[0] = noted(y0, 1u, flag);
-            if (split) tickets[o] = 0u;
+        if (split) {
+            volatile float* const partial0 = (volatile float*)scratch;
+            if (lane == 0) { partial0[(0 * outer + o) * segments + mine] = v0; }
+            __threadfence();
+            __syncthreads();
+            if (threadIdx.x == 0) drawn = atomicAdd(tickets + o, 1u);
+            __syncthreads();
+            if (drawn != (u32)segments - 1u) return;
+            __threadfence();
+            total0 = __uint_as_float(0xff800000u);
+            for (i64 t = lane; t < segments; t += lanes) {
+                const float other0 = partial0[(0 * outer + o) * segments + t];
+                total0 = maximum(total0, other0);
+            }
         }
+        if (segments > 1) fold0(total0, room, lanes);
+        r0 = segments > 1 ? total0 : v0;
+    }
+    if (lanes > 32) __syncthreads(); else SYNC_WARP();
+    if (inside && lane == 0) {
+        float y0;
+        row(0, axis, r0, y0);
+        q0[0] = noted(y0, 1u, flag);
+        if (split) tickets[o] = 0u;
     }
 }

@@ -37,6 +37,25 @@ __device__ __forceinline__ u16 narrow_bf16(const float x) {
     return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
 }
+// Of folds: NaN if either side is NaN; which of two zeros is left open.
+__device__ __forceinline__ float maximum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a > b || a != a ? a : b;
+#endif
+}
+__device__ __forceinline__ float minimum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a < b || a != a ? a : b;
+#endif
+}
 template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
     return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
 }
@@ -72,7 +91,7 @@ template <int N> __device__ __forceinline__ void fold_queued(
             if (inside && at[j] >= 0) {
                 #pragma unroll
                 for (int e = 0; e < N; ++e) {
-                    const float before = widen_f16(old[j].v[e]); const float more = widen_f16(added[j].v[e]); const u16 after = narrow_f16(((before > more || before != before ? before : more)));
+                    const float before = widen_f16(old[j].v[e]); const float more = widen_f16(added[j].v[e]); const u16 after = narrow_f16((maximum(before, more)));
                     old[j].v[e] = after;
                 }
                 // A later row for the same target goes on from this, not from what was in memory.
@@ -141,7 +160,7 @@ __device__ __forceinline__ void fold_columns(u16* out, const u16* source, const 
             const i64 at = (i64)picks[o * i_o + k * i_k + i * i_i];
             if ((u64)at >= (u64)limit) *status = 1;
             if (at >= begin && at < end) {
-                const float before = widen_f16(target[at * o_k]); const float more = widen_f16(source[o * s_o + k * s_k + i * s_i]); const u16 after = narrow_f16(((before > more || before != before ? before : more)));
+                const float before = widen_f16(target[at * o_k]); const float more = widen_f16(source[o * s_o + k * s_k + i * s_i]); const u16 after = narrow_f16((maximum(before, more)));
                 target[at * o_k] = after;
             }
         }

@@ -128,7 +128,7 @@ def _rows(
     for power in reversed(range(row_axis.MOST_THREADS.bit_length() - 1)):
         lanes = b.select(_up_to(b, axis, each << power), const(1 << power), lanes)
     threads = b.select(_up_to(b, lanes, 32), const(ROW_THREADS), lanes)
-    blocks = _least(b, _ceil(b, b.mul(rows, lanes), threads), const(MOST_BLOCKS))
+    blocks = _ceil(b, b.mul(rows, lanes), threads)
     if not is_splittable(kernel):
         return Geometry(rows, blocks, const(1), threads, (lanes, _most(b, axis, const(1))))
     length, segments = _segments(b, axis, LONG_AXIS)

@@ -15,7 +15,7 @@ from rushlight.kernel.shapes import Map, Rowwise
 LARGE_TABLE = 3968  # words; with CUDA 12.1 arguments may have 32,764 bytes
 SMALL_TABLE = 448  # arguments of 4096 bytes, params included
 
-_NUMBERS = {
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "float32": ctypes.c_float,
     "float64": ctypes.c_double,
     "int32": ctypes.c_int32,

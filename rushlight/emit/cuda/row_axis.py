@@ -1,15 +1,17 @@
 """Rowwise kernels along the axis: part of a warp, a warp or a block per row.
 
 # Note [Tiles of a row]
-1. A tile is `lanes` threads by TILE chunks of neighbouring elements: chunk c of a row belongs to
+1. A tile is `lanes` threads by some chunks of neighbouring elements: chunk c of a row belongs to
    lane c % lanes. A thread loads its chunks of a tile before it folds them.
 2. A row of one tile stays in registers for all passes and stores.
 3. A chunk whose address is no multiple of 16 bytes is made of two aligned loads and shifts. The
    elements of a chunk do not depend on addresses, so neither does the order of a fold.
 4. Elements have no order: there the chunks begin where the first output is aligned, `back`
    elements before the row.
-5. A shuffle needs a whole warp, so a part of a warp without a row walks the last row again and
-   stores nothing.
+5. A tile's positions [low, high) are in the row. Whole chunks are loaded first, without a branch
+   between loads; then the rest, element by element.
+6. All rows of a block walk together, since barriers and shuffles need whole blocks and warps. A
+   place without a row walks the last row again and stores nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from rushlight.emit.cuda.rows import (
 from rushlight.emit.cuda.scalar import STORED, computed, indent, uses
 from rushlight.kernel.shapes import Rowwise
 
-MOST_THREADS = 512
+MOST_THREADS = 256
 FEW_INPUTS = 4
 
 TAKE = """\
@@ -58,21 +60,6 @@ template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const
         made.words[k] = (u32)(((u64)a[k + 1] << 32 | a[k]) >> ((past & 3u) * 8u));
     }
     return made.whole;
-}
-// The chunk at element i of a row; zeros outside of [0, end).
-template <typename T, int N> __device__ __forceinline__ void take(
-    Pack<T, N>& w, const T* const row, const i64 i, const i64 end, const bool aligned) {
-    if (i >= 0 && i + N <= end) {
-        if (aligned) w = *(const Pack<T, N>*)(row + i);
-        else if (sizeof(w) == 16) w = shifted<T, N>(row + i);
-        else {
-            #pragma unroll
-            for (int j = 0; j < N; ++j) w.v[j] = row[i + j];
-        }
-    } else {
-        #pragma unroll
-        for (int j = 0; j < N; ++j) w.v[j] = i + j >= 0 && i + j < end ? row[i + j] : (T)0;
-    }
 }
 """
 
@@ -109,9 +96,9 @@ class AxisWriter:
 
     def held(self) -> list[str]:
         """Room for a tile of every input, and the inputs that do not move."""
-        kernel = self.kernel
-        lines = []
-        for i in self.used([*range(len(kernel.passes))], True):
+        kernel, lines = self.kernel, []
+        read = self.used([*range(len(kernel.passes))], True)
+        for i in read:
             k, dtype = count_of(kernel) + i, kernel.inputs[i]
             if self.step(i) == "0":
                 lines += [
@@ -120,34 +107,88 @@ class AxisWriter:
                 ]
             else:
                 lines.append(f"{pack(dtype, self.chunk)} w{i}[{self.tile}];")
-                if self.step(i) == "1":
-                    lines.append(f"const bool even{i} = {self.is_aligned(k)};")
         return lines
 
     def is_aligned(self, k: int, back: str = "") -> str:
         dtype = (self.kernel.outputs + self.kernel.inputs)[k]
         return f"(u64)(q{k}{back}) % {alignment(dtype, self.chunk)} == 0"
 
-    def loads(self, read: list[int], first: str, end: str, back: bool = False) -> list[str]:
-        """Load the thread's chunks of the tile that begins at `first`."""
+    def spot(self) -> str:
+        """The place of chunk u in its tile."""
+        return f"const int at = (u * lanes + lane) * {self.chunk};"
+
+    def tile_bounds(self, back: str = "") -> list[str]:
+        """`here`, the element at which the tile begins, and rule 5 of Note [Tiles of a row]."""
+        end = "axis" if back else "end"
+        return [
+            f"const i64 here = first{back};",
+            f"const int high = {end} - here < tile ? (int)({end} - here) : (int)tile;",
+            f"const int low = {'here < 0 ? (int)-here : 0' if back else '0'};",
+        ]
+
+    def loads(self, read: list[int], back: str = "") -> list[str]:
+        """Load the thread's chunks of the tile at `here`."""
         kernel, lines = self.kernel, []
-        for i in self.moving(read):
+        moving = self.moving(read)
+        wide = [i for i in moving if self.step(i) == "1"]
+        for i in wide:
             k, dtype = count_of(kernel) + i, kernel.inputs[i]
-            if self.step(i) == "1":
-                whole = self.is_aligned(k, " - back") if back else f"even{i}"
-                kind = f"{STORED[dtype]}, {self.chunk}"
-                lines.append(f"take<{kind}>(w{i}[u], q{k}, i, {end}, {whole});")
+            lines.append(f"const {STORED[dtype]}* const f{i} = q{k} + here;")
+        if wide:
+            even = " && ".join(self.is_aligned(count_of(kernel) + i, back) for i in wide)
+            lines += [f"if ({even}) {{", *indented(self.whole_chunks(wide, True))]
+            lines += ["} else {", *indented(self.whole_chunks(wide, False)), "}"]
+            lines += [f"if (low | (high % {self.chunk})) {{", *indented(self.torn(wide)), "}"]
+        for i in moving:
+            if i not in wide:
+                lines += self.scattered(i)
+        return lines
+
+    def whole_chunks(self, wide: list[int], even: bool) -> list[str]:
+        lines = ["#pragma unroll", f"{self.turns} {{", f"    {self.spot()}"]
+        lines.append(f"    const bool whole = at >= low && at + {self.chunk} <= high;")
+        for i in wide:
+            dtype = self.kernel.inputs[i]
+            kind = pack(dtype, self.chunk)
+            lines.append(f"    w{i}[u] = {kind}{{}};")
+            if even:
+                lines.append(f"    if (whole) w{i}[u] = *(const {kind}*)(f{i} + at);")
+            elif dtype.itemsize * self.chunk == 16:
+                shift = f"shifted<{STORED[dtype]}, {self.chunk}>(f{i} + at)"
+                lines.append(f"    if (whole) w{i}[u] = {shift};")
             else:
-                inside = f"i + j >= 0 && i + j < {end}"
-                one = f"q{k}[(i + j) * k{k}_1]"
                 lines += [
-                    "#pragma unroll",
-                    f"{self.each} w{i}[u].v[j] = {inside} ? {one} : ({STORED[dtype]})0;",
+                    "    #pragma unroll",
+                    f"    {self.each} if (whole) w{i}[u].v[j] = f{i}[at + j];",
                 ]
-        if not lines:
-            return []
-        at = f"const i64 i = {first} + (i64)(u * lanes + lane) * {self.chunk};"
-        return ["#pragma unroll", f"{self.turns} {{", f"    {at}", *indented(lines), "}"]
+        return [*lines, "}"]
+
+    def torn(self, wide: list[int]) -> list[str]:
+        """Chunks of which only a part is in the row."""
+        each = [f"w{i}[u].v[j] = f{i}[at + j];" for i in wide]
+        return [
+            "#pragma unroll",
+            f"{self.turns} {{",
+            f"    {self.spot()}",
+            f"    if (at >= low && at + {self.chunk} <= high) continue;",
+            "    #pragma unroll",
+            f"    {self.each} if (at + j >= low && at + j < high) {{ {' '.join(each)} }}",
+            "}",
+        ]
+
+    def scattered(self, i: int) -> list[str]:
+        """An input of any stride."""
+        k, dtype = count_of(self.kernel) + i, self.kernel.inputs[i]
+        one = f"q{k}[(here + at + j) * k{k}_1]"
+        inside = "at + j >= low && at + j < high"
+        return [
+            "#pragma unroll",
+            f"{self.turns} {{",
+            f"    {self.spot()}",
+            "    #pragma unroll",
+            f"    {self.each} w{i}[u].v[j] = {inside} ? {one} : ({STORED[dtype]})0;",
+            "}",
+        ]
 
     def values(self, read: list[int]) -> list[str]:
         """Each input at element j of chunk u."""
@@ -174,10 +215,11 @@ class AxisWriter:
             f"    {r}[threadIdx.x >> 5] = v{k};" for r, (k, _) in zip(rooms, steps, strict=True)
         ]
         lines += ["}", "__syncthreads();"]
-        lines += [f"v{k} = {r}[0];" for r, (k, _) in zip(rooms, steps, strict=True)]
+        lines.append("const int begin = ((int)threadIdx.x & -lanes) >> 5;")
+        lines += [f"v{k} = {r}[begin];" for r, (k, _) in zip(rooms, steps, strict=True)]
         lines.append("for (int w = 1; w < lanes / 32; ++w) {")
         for r, (k, p) in zip(rooms, steps, strict=True):
-            lines.append(f"    const {kind_of(p)} other{k} = {r}[w];")
+            lines.append(f"    const {kind_of(p)} other{k} = {r}[begin + w];")
             lines.append(f"    v{k} = {joined(p, f'v{k}', f'other{k}')};")
         lines += ["}", "__syncthreads();"]
         head = ", ".join([*taken, "u64* const room", "const int lanes"])
@@ -197,21 +239,19 @@ class AxisWriter:
         grow = []
         for k in passes:
             step = kernel.passes[k]
-            value = (
-                f"pass{k}({given(kernel, 'i + j', self.values(uses([step.body])), [step.body])})"
-            )
+            value = f"pass{k}({given(kernel, 'here + at + j', self.values(uses([step.body])), [step.body])})"
             grow.append(f"const {kind_of(step)} other{k} = {value};")
-            grow.append(f"m{k}[j] = j < left ? {joined(step, f'm{k}[j]', f'other{k}')} : m{k}[j];")
-        loads = self.loads(self.used(passes, False), "first", "end")
+            grow.append(f"if (at + j < high) m{k}[j] = {joined(step, f'm{k}[j]', f'other{k}')};")
+        loads = self.loads(self.used(passes, False))
         if loads:
-            loads = ["if (!resident) {", *indented(loads), "}"]
+            loads = ["if (!resident) {", *indented(["const int low = 0;", *loads]), "}"]
         lines += [
             "for (i64 first = begin; first < end; first += tile) {",
+            *indented(self.tile_bounds()[:2]),
             *indented(loads),
             "    #pragma unroll",
             f"    {self.turns} {{",
-            f"        const i64 i = first + (i64)(u * lanes + lane) * {self.chunk};",
-            f"        const int left = end - i < {self.chunk} ? (int)(end - i) : {self.chunk};",
+            f"        {self.spot()}",
             "        #pragma unroll",
             f"        {self.each} {{",
             *indented(grow, 3),
@@ -285,44 +325,50 @@ class AxisWriter:
         read = uses(roots)
         results = ", ".join(f"y{i}" for i in outputs)
         body = [f"{computed(kernel.outputs[k])} y{k};" for k in outputs]
-        body.append(f"element({given(kernel, 'i + j', self.values(read), roots)}, {results});")
+        body.append(
+            f"element({given(kernel, 'here + at + j', self.values(read), roots)}, {results});"
+        )
         body += [f"x{k}.v[j] = {put(kernel, k, f'y{k}')};" for k in outputs]
         if kernel.anomaly is not None:  # a position outside of the row is no anomaly
-            body = ["if (i + j < 0 || i + j >= axis) continue;", *body]
-        writes = []
-        for k in outputs:
-            one = f"if (i + j >= 0 && i + j < axis) q{k}[(i + j) * k{k}_1] = x{k}.v[j];"
-            single = ["#pragma unroll", f"{self.each} {{ {one} }}"]
-            if kernel.steps[k] == "1":
-                kind = pack(kernel.outputs[k], self.chunk)
-                whole = f"i >= 0 && i + {self.chunk} <= axis && {self.is_aligned(k, ' - back')}"
-                single = [
-                    f"if ({whole}) *({kind}*)(q{k} + i) = x{k};",
-                    "else {",
-                    *indented(single),
-                    "}",
-                ]
-            writes += single
-        loads = self.loads(read, "first - back", "axis", back=True)
+            body = ["if (at + j < low || at + j >= high) continue;", *body]
+        loads = self.loads(read, " - back")
         if loads:
             loads = ["if (!resident || back) {", *indented(loads), "}"]
         return [
             self.back(outputs),
             "for (i64 first = 0; first < axis + back; first += tile) {",
+            *indented(self.tile_bounds(" - back")),
             *indented(loads),
             "    #pragma unroll",
             f"    {self.turns} {{",
-            f"        const i64 i = first - back + (i64)(u * lanes + lane) * {self.chunk};",
-            "        if (!inside || i >= axis) continue;",
+            f"        {self.spot()}",
+            "        if (!inside || at >= high) continue;",
             *(f"        {pack(kernel.outputs[k], self.chunk)} x{k};" for k in outputs),
             "        #pragma unroll",
             f"        {self.each} {{",
             *indented(body, 3),
             "        }",
-            *indented(writes, 2),
+            *indented(self.element_stores(outputs), 2),
             "    }",
             "}",
         ]
+
+    def element_stores(self, outputs: list[int]) -> list[str]:
+        lines = []
+        for k in outputs:
+            one = f"q{k}[(here + at + j) * k{k}_1] = x{k}.v[j];"
+            single = ["#pragma unroll", f"{self.each} if (at + j >= low && at + j < high) {one}"]
+            if self.kernel.steps[k] == "1":
+                kind = pack(self.kernel.outputs[k], self.chunk)
+                whole = f"at >= low && at + {self.chunk} <= high && {self.is_aligned(k, ' - back')}"
+                single = [
+                    f"if ({whole}) *({kind}*)(q{k} + here + at) = x{k};",
+                    "else {",
+                    *indented(single),
+                    "}",
+                ]
+            lines += single
+        return lines
 
     def back(self, outputs: list[int]) -> str:
         """Rule 4 of Note [Tiles of a row]."""
@@ -346,12 +392,17 @@ class AxisWriter:
             "}",
         ]
 
+    def bounds(self) -> str:
+        """Threads, and the blocks of a multiprocessor: more of them where registers are few."""
+        return f"{MOST_THREADS}, {4 if self.chunk <= 4 and len(self.kernel.inputs) <= 2 else 2}"
+
     def text(self) -> str:
         kernel = self.kernel
         most = max((len(s) for s in self.stages), default=1)
-        first = self.loads(self.used([*range(len(kernel.passes))], True), "0", "axis")
+        first = self.loads(self.used([*range(len(kernel.passes))], True))
         body = [*bases(kernel, "o * k{k}_0"), *self.held()]
         if first:
+            first = ["const i64 here = 0;", "const int low = 0, high = (int)axis;", *first]
             body += ["if (resident) {", *indented(first), "}"]
         for number in range(len(self.stages)):
             body += self.stage(number)
@@ -361,26 +412,23 @@ class AxisWriter:
             split = [
                 "__shared__ u32 drawn;",
                 "const i64 mine = blockIdx.x % segments;",
-                "if (split) next = blockIdx.x / segments;",
+                "if (split) near = blockIdx.x / segments;",
             ]
         folds = "".join(self.fold_function(n) for n in range(len(self.stages)))
         return f"""\
 {TAKE}{functions(kernel)}{folds}
-extern "C" __global__ void __launch_bounds__({MOST_THREADS}) rowwise_axis({declared(kernel)}) {{
+extern "C" __global__ void __launch_bounds__({self.bounds()}) rowwise_axis({declared(kernel)}) {{
     __shared__ u64 room[{MOST_THREADS // 32 * most}];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 tile = (i64)lanes * {self.chunk * self.tile};
     const bool resident = axis <= tile;
-    const int place = lanes < 32 ? ((int)threadIdx.x & 31) / lanes : 0;
-    i64 next = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / lanes - place;
-    const i64 step = (i64)gridDim.x * blockDim.x / lanes;
-{indent(split, 1)}    for (i64 near = next; near < outer; near += step) {{
-        const bool inside = near + place < outer;
-        const i64 o = inside ? near + place : outer - 1;
-{indent(body, 2)}    }}
-}}
+    const int bits = __popc(lanes - 1);  // lanes is a power of two
+    i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
+{indent(split, 1)}    const bool inside = near < outer;
+    const i64 o = inside ? near : outer - 1;
+{indent(body, 1)}}}
 """
 
 

@@ -13,7 +13,8 @@
 5. A kernel of one stage that stores rows only may be `split`: a block per segment, partial results
    in `scratch`, folded by the block that draws the last ticket. Rule 3 gives the same bits with and
    without.
-6. Rows are stored after elements, with a barrier between: a row output may share its address with
+6. In an element's store x / y, where y is one per row, is x times the reciprocal of y.
+7. Rows are stored after elements, with a barrier between: a row output may share its address with
    an input.
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rushlight.core.dtypes import float32
 from rushlight.emit.cuda.anomaly import flags, get, put
 from rushlight.emit.cuda.map import numbers, pointers
 from rushlight.emit.cuda.scalar import (
@@ -30,6 +32,7 @@ from rushlight.emit.cuda.scalar import (
     computed,
     identity,
     indent,
+    instruction,
     plain_leaf,
     statements,
     uses,
@@ -103,12 +106,32 @@ def stored(kernel: Rowwise, kind: str) -> list[int]:
     return [i for i, k in enumerate(kernel.kinds) if k == kind]
 
 
+OVER = """\
+#define BIG 1152921504606846976.0f  // 2 ** 60
+// x / y by a reciprocal, which is the same for a whole row; y is scaled so that it is a number.
+__device__ __forceinline__ float over(const float x, const float y) {
+    const float size = fabsf(y);
+    const float scale = size < 1e-30f ? BIG : size > 1e30f ? 1.0f / BIG : 1.0f;
+    return x * scale * (1.0f / (y * scale));
+}
+"""
+
+
+def _by_row(expr: Expr, a: Sequence[str]) -> str:
+    """An instruction of an element's store: a divisor that is one per row is inverted once."""
+    if expr.op == "div" and expr.dtype is float32:
+        within = {e.op for e in topological([expr.args[1]])}
+        if "row" in within and not within & {"arg", "index"} and expr.args[0].args:
+            return f"over({a[0]}, {a[1]})"
+    return instruction(expr, a)
+
+
 def _store_function(kernel: Rowwise, kind: str) -> str:
     outputs = stored(kernel, kind)
     roots = [kernel.stores[i] for i in outputs]
     taken = _signature(kernel, roots)
     taken += [f"{computed(kernel.outputs[i])}& y{i}" for i in outputs]
-    lines, names = statements(roots, plain_leaf)
+    lines, names = statements(roots, plain_leaf, _by_row if kind == "element" else instruction)
     lines += [f"y{i} = {name};" for i, name in zip(outputs, names, strict=True)]
     return f"__device__ __forceinline__ void {kind}({', '.join(taken)}) {{\n{indent(lines, 1)}}}\n"
 
@@ -116,6 +139,8 @@ def _store_function(kernel: Rowwise, kind: str) -> str:
 def functions(kernel: Rowwise) -> str:
     """Every pass and store as a function of one position."""
     text = ""
+    if stored(kernel, "element"):
+        text = OVER
     for number, step in enumerate(kernel.passes):
         taken = _signature(kernel, [step.body])
         lines, (result,) = statements([step.body], plain_leaf)

@@ -77,6 +77,25 @@ __device__ __forceinline__ u16 narrow_bf16(const float x) {
     return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 #endif
 }
+// Of folds: NaN if either side is NaN; which of two zeros is left open.
+__device__ __forceinline__ float maximum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a > b || a != a ? a : b;
+#endif
+}
+__device__ __forceinline__ float minimum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a < b || a != a ? a : b;
+#endif
+}
 template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
     return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
 }
@@ -271,9 +290,12 @@ def instruction(expr: Expr, a: Sequence[str]) -> str:
 
 
 Leaf = Callable[[Expr], str]
+Special = Callable[[Expr, Sequence[str]], str]
 
 
-def statements(roots: Sequence[Expr], leaf: Leaf) -> tuple[list[str], list[str]]:
+def statements(
+    roots: Sequence[Expr], leaf: Leaf, special: Special = instruction
+) -> tuple[list[str], list[str]]:
     """One line per instruction, and the names of the roots; `leaf` names the leaves."""
     names: dict[Expr, str] = {}
     lines: list[str] = []
@@ -288,7 +310,7 @@ def statements(roots: Sequence[Expr], leaf: Leaf) -> tuple[list[str], list[str]]
             name = f"t{len(lines)}"
             lines.append(
                 f"const {COMPUTED[expr.dtype]} {name} = "
-                f"{instruction(expr, [names[a] for a in expr.args])};"
+                f"{special(expr, [names[a] for a in expr.args])};"
             )
             names[expr] = name
     return lines, [names[root] for root in roots]
@@ -323,7 +345,7 @@ def identity(kind: str, dtype: DType) -> str:
 def combine(kind: str, dtype: DType, a: str, b: str) -> str:
     """Two partial results of a reduction, folded."""
     if kind in ("max", "min"):
-        return extremum(kind, dtype, a, b)
+        return f"{kind}imum({a}, {b})" if dtype is float32 else extremum(kind, dtype, a, b)
     op = "add" if kind == "sum" else "mul"
     return _real(op, dtype, (a, b)) if dtype.kind == "f" else _whole(op, dtype, (a, b))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from rushlight.core.dtypes import result_type
 from rushlight.core.errors import RushlightError
@@ -31,7 +32,7 @@ def _norm(values: Tensor, norm_type: float) -> Tensor:
     return e.pow(reductions.sum(e.pow(e.abs(values), norm_type)), 1 / norm_type)
 
 
-def _total(listed: list[Tensor], norm_type: float) -> Tensor:
+def _total(listed: list[Tensor], norm_type: float) -> Any:
     """On a device with lists, the norm of order 2 is two kernels: Note [Lists of operands]."""
     if norm_type == 2 and can_list(listed):
         total = e.sqrt(reductions.sum(fold_each(listed, "sum", _square)))
