@@ -12,6 +12,7 @@ from typing import Any as _Any
 from rushlight import tensor as _tensor_module, version as _version
 from rushlight.core import config as _config
 from rushlight.core.dtypes import (
+    NAMED_ONLY as _NAMED_ONLY,
     DType as dtype,
     bfloat16,
     bool_ as bool,
@@ -100,6 +101,20 @@ _NAMES.modules(
     explaining fft foreach func io linalg mapping masked memory nn optim random serialization
     settings sharing signal sparse special storage testing utils
     """
+)
+_NAMES.made(_NAMED_ONLY, _NAMED_ONLY.__getitem__)
+_NAMES.made(["chalf"], lambda name: _NAMED_ONLY["complex32"])
+_NAMES.defined(
+    {
+        "rushlight.compat": (
+            "_C _dynamo _jit_internal _subclasses ao backends compiler distributed export "
+            "futures fx hub jit library mps multiprocessing onnx overrides package profiler "
+            "torch_version types xpu __config__"
+        ),
+        "rushlight.compat._C": "DispatchKey PyTorchFileReader",
+        "rushlight.compat.jit": "ScriptFunction ScriptModule",
+        "rushlight.compat.compiler": "compile",
+    }
 )
 _NAMES.made(_declared.TOP, _public.op_of_package)
 _NAMES.defined(

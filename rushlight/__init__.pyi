@@ -30,7 +30,10 @@ from rushlight import (
     version as version,
 )
 from rushlight.amp import GradScaler as GradScaler, autocast as autocast
+from rushlight.compat._C import DispatchKey as DispatchKey, PyTorchFileReader as PyTorchFileReader
+from rushlight.compat.compiler import compile as compile
 from rushlight.compat.hook import patch as patch
+from rushlight.compat.jit import ScriptFunction as ScriptFunction, ScriptModule as ScriptModule
 from rushlight.compat.legacy import (
     BFloat16Tensor as BFloat16Tensor,
     BoolTensor as BoolTensor,
@@ -644,6 +647,9 @@ def celu_(input: Tensor, alpha: _float = 1.0) -> Tensor: ...
 cfloat: _dtype
 
 def chain_matmul(*matrices: Tensor) -> Tensor: ...
+
+chalf: _dtype
+
 def channel_shuffle(input: Tensor, groups: _int) -> Tensor: ...
 
 channels_last: _layout
@@ -683,6 +689,7 @@ def combinations(input: Tensor, r: _int = 2, with_replacement: _bool = False) ->
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 
 complex128: _dtype
+complex32: _dtype
 complex64: _dtype
 
 def concat(tensors: Sequence[Tensor], dim: _int = 0, *, out: Tensor | None = None) -> Tensor: ...
@@ -960,7 +967,13 @@ def flipud(input: Tensor) -> Tensor: ...
 float: _dtype
 float16: _dtype
 float32: _dtype
+float4_e2m1fn_x2: _dtype
 float64: _dtype
+float8_e4m3fn: _dtype
+float8_e4m3fnuz: _dtype
+float8_e5m2: _dtype
+float8_e5m2fnuz: _dtype
+float8_e8m0fnu: _dtype
 
 def float_power(
     input: Tensor | _complex, exponent: Tensor | _complex, *, out: Tensor | None = None
@@ -1182,9 +1195,16 @@ def instance_norm(
 ) -> Tensor: ...
 
 int: _dtype
+int1: _dtype
 int16: _dtype
+int2: _dtype
+int3: _dtype
 int32: _dtype
+int4: _dtype
+int5: _dtype
+int6: _dtype
 int64: _dtype
+int7: _dtype
 int8: _dtype
 
 def inverse(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
@@ -1726,6 +1746,10 @@ def prod(
 ) -> Tensor: ...
 def promote_types(type1: _dtype, type2: _dtype) -> _dtype: ...
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor: ...
+
+qint32: _dtype
+qint8: _dtype
+
 def qr(input: Tensor, some: _bool = True, *, out: Sequence[Tensor] | None = None) -> QR: ...
 def quantile(
     input: Tensor,
@@ -1736,6 +1760,11 @@ def quantile(
     interpolation: str = "linear",
     out: Tensor | None = None,
 ) -> Tensor: ...
+
+quint2x4: _dtype
+quint4x2: _dtype
+quint8: _dtype
+
 def rad2deg(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def rad2deg_(input: Tensor) -> Tensor: ...
 def rand(
@@ -2266,9 +2295,16 @@ def true_divide(
 def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def trunc_(input: Tensor) -> Tensor: ...
 
+uint1: _dtype
 uint16: _dtype
+uint2: _dtype
+uint3: _dtype
 uint32: _dtype
+uint4: _dtype
+uint5: _dtype
+uint6: _dtype
 uint64: _dtype
+uint7: _dtype
 uint8: _dtype
 
 def unbind(input: Tensor, dim: _int = 0) -> tuple[Tensor, ...]: ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from rushlight.io.constructors import SAFE
 from rushlight.io.pickled import load
@@ -19,6 +20,10 @@ __all__ = [
     "safe_globals",
     "save",
 ]
+
+
+FILE_LIKE = str | os.PathLike[str] | IO[bytes]
+MAP_LOCATION = Callable[[Any, str], Any] | Any | str | dict[str, str] | None
 
 
 def __dir__() -> list[str]:

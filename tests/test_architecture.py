@@ -101,7 +101,7 @@ CHARTER = ("Owns:", "Takes:", "Gives:", "Never:")
 FILE_LINES = 700
 FUNCTION_LINES = 70
 NOT_NAMES = {"helper", "helpers", "info", "manager", "misc", "stuff", "util", "utils"}
-PYTORCH_NAMES = {"utils", "swa_utils"}  # names that are PyTorch's own
+PYTORCH_NAMES = {"utils", "swa_utils", "external_utils", "symbolic_helper"}  # PyTorch's own
 NUMBERED = re.compile(r"[a-z]_?[23]$")
 NUMBERED_MATHS = {"Chi2", "atan2", "arctan2", "exp2", "log2"}
 

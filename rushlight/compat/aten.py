@@ -52,6 +52,12 @@ _CALLS: dict[str, str] = {
 }
 
 
+# PyTorch's names of calls that nothing here records, which libraries have in their tables.
+_OTHERS = frozenset(
+    ("alias", "index", "slice", "_pin_memory", "_sparse_addmm", "_sparse_mm_reduce_impl")
+)
+
+
 class OpOverloadPacket:
     """`aten.<name>`, with an overload for each attribute: `aten.mm.default`."""
 
@@ -117,7 +123,8 @@ class Aten:
     """The namespace `aten`: packets by name."""
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
-        if name in _CALLS or name in REGISTRY or (name[:2] != "__" and hasattr(Tensor, name)):
+        known = name in _CALLS or name in REGISTRY or name in _OTHERS
+        if known or (name[:2] != "__" and hasattr(Tensor, name)):
             return OpOverloadPacket(name)
         raise AttributeError(
             f"rushlight.ops.aten has no {name!r}: no call here is recorded under it", name=name

@@ -32,7 +32,8 @@ from typing import Any
 
 from rushlight import accelerator
 from rushlight.compat import version
-from rushlight.core import config
+from rushlight.compat.files import forwarded
+from rushlight.core import config, dtypes
 from rushlight.devices.shared.registry import accelerators, pool_of
 from rushlight.lazy import MissingName
 from rushlight.ops.create import creation
@@ -105,6 +106,7 @@ def face() -> ModuleType:
         __path__=[],
         __all__=own.__all__,
         version=version,
+        torch=made,
         __dir__=lambda: sorted({*dir(own), *vars(made)}),
     )
 
@@ -136,7 +138,7 @@ def served(fullname: str) -> ModuleType | None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-    return None
+    return forwarded(inner)
 
 
 # ---- devices ----
@@ -183,6 +185,7 @@ class patch:
         self.stands_for = dict(creation.STANDS_FOR)
         _CHOSEN.append(chosen)
         creation.STANDS_FOR["cuda"] = _card
+        dtypes.SHOWN_PACKAGE.append("torch")
         creation.SHOWN_AS.update({"null": "meta", creation.HIDDEN: "cuda"})
         if FINDER not in sys.meta_path:
             sys.meta_path.insert(0, FINDER)
@@ -193,6 +196,7 @@ class patch:
 
     def __exit__(self, *_: object) -> None:
         _CHOSEN.pop()
+        dtypes.SHOWN_PACKAGE.pop()
         creation.SHOWN_AS.clear()
         creation.SHOWN_AS.update(self.shown)
         creation.STANDS_FOR.clear()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+SHOWN_PACKAGE = ["rushlight"]  # the last is the package's name in texts; `compat.hook` adds "torch"
+
 
 class DType:
     """One element type. There is one object per type, so identity is equality."""
@@ -18,7 +20,7 @@ class DType:
         self.rank = rank  # order of promotion inside one kind
 
     def __repr__(self) -> str:
-        return f"rushlight.{self.name}"
+        return f"{SHOWN_PACKAGE[-1]}.{self.name}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return by_name, (self.name,)
@@ -70,7 +72,20 @@ ANY = ALL + COMPLEX
 FIELD = FLOAT + COMPLEX
 ARITHMETIC = NUMBER + COMPLEX
 
-_BY_NAME = {d.name: d for d in (bool_, *SIGNED, *UNSIGNED, *FLOAT, *COMPLEX)}
+# Types that files and libraries name and no device stores: tensors of them are refused.
+_NAMED: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"), ("f", 1)),
+    **dict.fromkeys(("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"), ("f", 1)),
+    **dict.fromkeys(("quint8", "quint4x2", "quint2x4"), ("u", 1)),
+    "qint8": ("i", 1),
+    "qint32": ("i", 4),
+    "complex32": ("c", 4),
+    **{f"uint{bits}": ("u", 1) for bits in range(1, 8)},
+    **{f"int{bits}": ("i", 1) for bits in range(1, 8)},
+}
+NAMED_ONLY = {name: DType(name, kind, size, 0) for name, (kind, size) in _NAMED.items()}
+
+_BY_NAME = {d.name: d for d in (bool_, *SIGNED, *UNSIGNED, *FLOAT, *COMPLEX)} | NAMED_ONLY
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, SupportsIndex, overload
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import SHOWN_PACKAGE, DType
 from rushlight.core.errors import ShapeError
 from rushlight.core.locks import reentrant_lock
 
@@ -33,7 +33,7 @@ class Size(tuple[int, ...]):
         return numel(self)
 
     def __repr__(self) -> str:
-        return f"rushlight.Size({list(self)})"
+        return f"{SHOWN_PACKAGE[-1]}.Size({list(self)})"
 
     @overload
     def __getitem__(self, key: SupportsIndex) -> int: ...

@@ -6,49 +6,125 @@ Never: opens the card to report bytes in use: a card that is not open has 0 byte
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from rushlight import memory, random
+from rushlight.compat.legacy import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
+from rushlight.compat.saying import say_once
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
-from rushlight.cuda import amp
+from rushlight.cuda import amp, streams as streams
+from rushlight.cuda.streams import (
+    CUDAGraph,
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    graph,
+    is_current_stream_capturing,
+    make_graphed_callables,
+    set_stream,
+    stream,
+)
 from rushlight.devices.shared.registry import opened, pool_of
-from rushlight.lazy import shown
+from rushlight.lazy import MissingName, shown
 from rushlight.ops.create.creation import check_device, device_name
 from rushlight.tensor import device as Device
 
 __all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CUDAGraph",
+    "CharTensor",
+    "DoubleTensor",
+    "Event",
+    "ExternalStream",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
     "OutOfMemoryError",
+    "ShortTensor",
+    "Stream",
+    "StreamContext",
     "amp",
+    "can_device_access_peer",
     "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
     "device",
     "device_count",
+    "device_of",
     "empty_cache",
+    "get_arch_list",
+    "get_device_capability",
     "get_device_name",
+    "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
+    "graph",
+    "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
+    "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
+    "memory_stats",
     "memory_summary",
+    "nvtx",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
+    "set_per_process_memory_fraction",
     "set_rng_state",
     "set_rng_state_all",
+    "set_stream",
+    "set_sync_debug_mode",
+    "stream",
     "synchronize",
 ]
 
 
 def __dir__() -> list[str]:
     return shown(__name__)
+
+
+def __getattr__(name: str) -> Any:
+    raise MissingName(__name__, name)
 
 
 def _card() -> str:
@@ -137,6 +213,77 @@ def get_device_name(device: Any = None) -> str:
     return pool_of(_card()).device.limits.description.split(",")[0]
 
 
+class DeviceProperties(NamedTuple):
+    """What is known of a device."""
+
+    name: str
+    total_memory: int
+    major: int
+    minor: int
+    multi_processor_count: int
+
+
+def get_device_properties(device: Any = None) -> DeviceProperties:
+    """Name, bytes and compute capability, (0, 0) of what is no CUDA card.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
+    _check_card(device)
+    found: Any = pool_of(_card()).device
+    runtime = getattr(found, "runtime", None)
+    told = {} if runtime is None else runtime.getDeviceProperties(runtime.getDevice())
+    return DeviceProperties(
+        get_device_name(),
+        found.limits.largest_block,
+        told.get("major", 0),
+        told.get("minor", 0),
+        told.get("multiProcessorCount", 0),
+    )
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability, (0, 0) of what is no CUDA card.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
+    found = get_device_properties(device)
+    return found.major, found.minor
+
+
+def get_arch_list() -> list[str]:
+    """None: kernels are compiled for the present card."""
+    return []
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """False: there is one card.
+
+    Args:
+        device (device): A card.
+        peer_device (device): Another.
+    """
+    return False
+
+
+def init() -> None:
+    """Open the card."""
+    pool_of(_card())
+
+
+def is_tf32_supported() -> bool:
+    """False: float32 products are computed in float32."""
+    return False
+
+
+class device_of(device):
+    """A block on the card of a tensor."""
+
+    def __init__(self, obj: Any) -> None:
+        self.idx = 0
+
+
 def is_bf16_supported(including_emulation: bool = True) -> bool:
     """True: every device has bfloat16.
 
@@ -179,7 +326,48 @@ def memory_reserved(device: Any = None) -> int:
     return memory.reserved(_card()) if is_initialized() else 0
 
 
-max_memory_reserved = memory_reserved
+max_memory_reserved = memory_cached = max_memory_cached = memory_reserved
+
+
+def free_and_total(device: Any = None) -> tuple[int, int]:
+    """The bytes that this process could still take, and all.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
+    total = get_device_properties(device).total_memory
+    limit = pool_of(_card()).limit or total
+    return max(0, min(limit, total) - memory_reserved()), total
+
+
+mem_get_info = free_and_total
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Bytes in use and reserved, now and at their peak, under PyTorch's keys.
+
+    Args:
+        device (device): The card; None for the current one.
+    """
+    in_use, peak = memory_allocated(device), max_memory_allocated(device)
+    held = memory_reserved(device)
+    return {
+        **{f"{kind}_bytes.all.current": in_use for kind in ("allocated", "active")},
+        **{f"{kind}_bytes.all.peak": peak for kind in ("allocated", "active")},
+        **{f"reserved_bytes.all.{when}": held for when in ("current", "peak")},
+        "num_alloc_retries": 0,
+        "num_ooms": 0,
+    }
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Limit this process to a part of the card's memory: a budget.
+
+    Args:
+        fraction (float): The part, from 0 to 1.
+        device (device): The card; None for the current one.
+    """
+    memory.set_budget(int(fraction * get_device_properties(device).total_memory), _card())
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -208,6 +396,50 @@ def empty_cache() -> None:
     """Free cached blocks."""
     if is_initialized():
         memory.empty_cache(_card())
+
+
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+reset_accumulated_memory_stats = reset_peak_memory_stats
+
+
+def ipc_collect() -> None:
+    """Has no effect: no memory of the card is shared between processes."""
+
+
+_SYNC = [0]
+
+
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Accepted; `memory.transfers()` counts copies to the host.
+
+    Args:
+        debug_mode (int or str): 0, 1, 2, or "default", "warn", "error".
+    """
+    names = ("default", "warn", "error")
+    _SYNC[0] = names.index(debug_mode) if isinstance(debug_mode, str) else debug_mode
+    if _SYNC[0]:
+        say_once("cuda.set_sync_debug_mode has no effect; memory.transfers() counts copies")
+
+
+def get_sync_debug_mode() -> int:
+    """The mode of `set_sync_debug_mode`."""
+    return _SYNC[0]
+
+
+@contextlib.contextmanager
+def _marked(msg: str, *args: Any, **named: Any) -> Iterator[None]:
+    yield
+
+
+# Marks for NVIDIA's tools, which are not told of them.
+nvtx = SimpleNamespace(
+    range=_marked,
+    range_push=lambda msg: -1,
+    range_pop=lambda: -1,
+    mark=lambda msg: None,
+    range_start=lambda msg: 0,
+    range_end=lambda number: None,
+)
 
 
 # ---- random numbers: one stream for all devices ----
@@ -270,3 +502,6 @@ def set_rng_state_all(new_states: Any) -> None:
     """
     for state in new_states:
         set_rng_state(state)
+
+
+default_generators = (random.default_generator,)

@@ -8,6 +8,41 @@ from typing import Any
 from rushlight.distributions.public import ops
 from rushlight.tape.vmap.batched import physical_of
 
+__all__ = [
+    "Constraint",
+    "MixtureSameFamilyConstraint",
+    "boolean",
+    "cat",
+    "corr_cholesky",
+    "dependent",
+    "dependent_property",
+    "greater_than",
+    "greater_than_eq",
+    "half_open_interval",
+    "independent",
+    "integer_interval",
+    "interval",
+    "is_dependent",
+    "less_than",
+    "lower_cholesky",
+    "lower_triangular",
+    "multinomial",
+    "nonnegative",
+    "nonnegative_integer",
+    "one_hot",
+    "positive",
+    "positive_definite",
+    "positive_integer",
+    "positive_semidefinite",
+    "real",
+    "real_vector",
+    "simplex",
+    "square",
+    "stack",
+    "symmetric",
+    "unit_interval",
+]
+
 
 def everywhere(condition: Any) -> bool:
     """Whether all bools are true; inside `vmap`, for every example.
@@ -291,8 +326,13 @@ def _set(
 ) -> Constraint:
     """A set with its own class, by which transforms to it are registered."""
     spelled = "".join(word.capitalize() for word in name.split("_"))
-    kind: type[_Test] = type(f"_{spelled}", (_Test,), {"__doc__": f"The set {name}."})
-    return kind(name, test, event_dim, is_discrete)
+
+    def make(self: _Test) -> None:
+        _Test.__init__(self, name, test, event_dim, is_discrete)
+
+    body = {"__doc__": f"The set {name}.", "__init__": make, "__reduce__": lambda self: name}
+    kind: Any = type(f"_{spelled}", (_Test,), body)
+    return kind()
 
 
 dependent = _Dependent()

@@ -11,6 +11,7 @@ from typing import Any
 from rushlight.core.shapes import broadcast_shapes
 from rushlight.distributions import constraints
 from rushlight.distributions.public import eps, ops, softplus, sum_last, tiny
+from rushlight.lazy import Names
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Size
 
@@ -523,3 +524,36 @@ class ReshapeTransform(Transform):
 
     def inverse_shape(self, shape: Any) -> Any:
         return (*shape[: len(shape) - len(self.out_shape)], *self.in_shape)
+
+
+_NAMES = Names(__name__)
+_NAMES.defined(
+    {
+        "rushlight.distributions.assembled": (
+            "CatTransform CorrCholeskyTransform CumulativeDistributionTransform "
+            "PositiveDefiniteTransform StackTransform"
+        )
+    }
+)
+__all__ = [
+    "AbsTransform",
+    "AffineTransform",
+    "ComposeTransform",
+    "ExpTransform",
+    "IndependentTransform",
+    "LowerCholeskyTransform",
+    "PowerTransform",
+    "ReshapeTransform",
+    "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
+    "StickBreakingTransform",
+    "TanhTransform",
+    "Transform",
+    "identity_transform",
+]
+__all__ += _NAMES.sources
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)

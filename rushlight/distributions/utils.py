@@ -23,6 +23,17 @@ __all__ = [
     "vec_to_tril_matrix",
 ]
 
+
+def _standard_normal(shape: Any, dtype: Any, device: Any) -> Any:
+    """Numbers of the standard normal distribution."""
+    return ops.randn(shape, dtype=dtype, device=device)
+
+
+def _sum_rightmost(value: Any, dim: int) -> Any:
+    """The sum over the last `dim` dimensions."""
+    return value if dim == 0 else value.reshape((*value.shape[:-dim], -1)).sum(-1)
+
+
 euler_constant = 0.57721566490153286060  # the Euler-Mascheroni constant
 
 

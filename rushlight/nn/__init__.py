@@ -70,7 +70,7 @@ _LAYERS = {
 }
 _NAMES = Names(__name__)
 _NAMES.modules("functional init modules parameter utils")
-_NAMES.defined(_LAYERS)
+_NAMES.defined({**_LAYERS, "rushlight.compat.nn": "parallel"})
 __all__ = sorted(_NAMES.sources)
 _NAMES.modules(" ".join(file.rpartition(".")[2] for file in _LAYERS))  # `nn.attention` and others
 

@@ -1,5 +1,6 @@
 # Written by tools/stubs.py: `make stubs`.
 
+from rushlight.compat.nn import parallel as parallel
 from rushlight.nn import (
     functional as functional,
     init as init,

@@ -134,6 +134,11 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 _calculate_fan_in_and_fan_out = fans  # a private name of PyTorch that models use
 
 
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    """A private name of PyTorch that models use: the fan of a mode, in any case."""
+    return _fan(tensor, mode.lower())
+
+
 def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(f"init: mode is 'fan_in' or 'fan_out', got {mode!r}")

@@ -20,6 +20,16 @@ class Container(NamedTuple):
     flatten: Callable[[Any], Parts]
     unflatten: Callable[[list[Any], Any], Any]
 
+    @property
+    def flatten_fn(self) -> Callable[[Any], Parts]:
+        """PyTorch's name of `flatten`."""
+        return self.flatten
+
+    @property
+    def unflatten_fn(self) -> Callable[[list[Any], Any], Any]:
+        """PyTorch's name of `unflatten`."""
+        return self.unflatten
+
 
 CONTAINERS: dict[type, Container] = {
     tuple: Container(lambda t: (list(t), None), lambda parts, _: tuple(parts)),
@@ -164,6 +174,40 @@ class TreeSpec:
 
 
 LEAF = TreeSpec()
+
+
+LeafSpec = TreeSpec  # PyTorch's names: a structure without arguments is a leaf
+PyTree = Any
+SUPPORTED_NODES = CONTAINERS
+
+
+def _get_node_type(tree: Any) -> Any:
+    """The type under which a tree is registered."""
+    return type(tree)
+
+
+class MappingKey(NamedTuple):
+    """A key on the way to a leaf."""
+
+    key: Any
+
+
+class SequenceKey(NamedTuple):
+    """An index on the way to a leaf."""
+
+    idx: int
+
+
+def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
+    return list(d.values()), list(d)
+
+
+def _dict_unflatten(values: Sequence[Any], context: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(context, values, strict=True))
+
+
+def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[MappingKey, Any]], list[Any]]:
+    return [(MappingKey(key), value) for key, value in d.items()], list(d)
 
 
 def tree_flatten(

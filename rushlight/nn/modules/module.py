@@ -8,6 +8,7 @@ from typing import Any
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.module import Module
+from rushlight.nn.states import LoadedKeys as _IncompatibleKeys  # noqa: F401
 from rushlight.tape.record.hook_tables import RemovableHandle
 
 __all__ = [

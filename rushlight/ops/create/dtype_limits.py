@@ -16,6 +16,13 @@ from rushlight.core.dtypes import (
 
 # Bits of the fraction and the smallest exponent of a normal number.
 _SHAPES = {float16: (10, -14), bfloat16: (7, -126), float32: (23, -126), float64: (52, -1022)}
+# Of types that only have names: bits of the fraction, smallest exponent, largest number.
+_SMALL = {
+    "float8_e4m3fn": (3, -6, 448.0),
+    "float8_e4m3fnuz": (3, -7, 240.0),
+    "float8_e5m2": (2, -14, 57344.0),
+    "float8_e5m2fnuz": (3, -15, 57344.0),
+}
 _DIGITS = {float16: 1e-3, bfloat16: 1e-2, float32: 1e-6, float64: 1e-15}
 
 
@@ -24,6 +31,9 @@ class finfo:
 
     def __init__(self, type: DType | None = None) -> None:
         dtype = get_default() if type is None else real_type(type)
+        if dtype.name in _SMALL:
+            self._set_small(dtype)
+            return
         if dtype not in _SHAPES:
             raise TypeError(
                 f"finfo: a floating-point type is needed, got {dtype!r}; use iinfo for integers"
@@ -36,6 +46,13 @@ class finfo:
         self.min = -self.max
         self.tiny = self.smallest_normal = 2.0**lowest
         self.resolution = _DIGITS[dtype]
+
+    def _set_small(self, dtype: DType) -> None:
+        bits, lowest, self.max = _SMALL[dtype.name]
+        self.dtype, self.bits = dtype.name, 8 * dtype.itemsize
+        self.eps, self.min = 2.0**-bits, -self.max
+        self.tiny = self.smallest_normal = 2.0**lowest
+        self.resolution = 1.0
 
     def __repr__(self) -> str:
         return (

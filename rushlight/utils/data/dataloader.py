@@ -589,6 +589,11 @@ class _FromWorkers:
             self.close()
 
 
+_BaseDataLoaderIter = _Reading  # PyTorch's names
+_SingleProcessDataLoaderIter = _Alone
+_MultiProcessingDataLoaderIter = _FromWorkers
+
+
 def _read(
     connections: list[Any],
     answers: list[deque[bytes | None]],

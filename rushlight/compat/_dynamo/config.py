@@ -1,0 +1,11 @@
+"""PyTorch's `torch._dynamo.config`: settings of its compiler, which have no effect."""
+
+from __future__ import annotations
+
+suppress_errors = False
+verbose = False
+cache_size_limit = recompile_limit = 8
+accumulated_cache_size_limit = 256
+capture_scalar_outputs = capture_dynamic_output_shape_ops = False
+optimize_ddp: bool | str = True
+disable = True

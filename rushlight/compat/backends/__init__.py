@@ -1,0 +1,179 @@
+"""PyTorch's `torch.backends`: switches of its libraries.
+
+A switch that describes what is always so here (deterministic, no TF32) has that value; setting
+another value, or a switch without a meaning, is accepted and said once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from rushlight.compat.saying import say_once
+from rushlight.lazy import MissingName
+from rushlight.nn import attention_backends
+
+
+class Switches(ModuleType):
+    """One library's switches: values that are kept, and functions."""
+
+    def __init__(
+        self, name: str, values: dict[str, Any], functions: dict[str, Callable[..., Any]]
+    ) -> None:
+        super().__init__(f"{__name__}.{name}", f"PyTorch's `torch.backends.{name}`.")
+        vars(self).update(values, __path__=[], **functions)
+        vars(self)["_values"] = dict(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        given = vars(self).get("_values", {})
+        if name in given and value != given[name]:
+            short = self.__name__.removeprefix("rushlight.compat.")
+            say_once(f"{short}.{name} = {value!r} is accepted and has no effect")
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise MissingName(self.__name__, name)
+
+
+def _known(answer: Any) -> Callable[..., Any]:
+    def function(*args: Any, **named: Any) -> Any:
+        return answer
+
+    return function
+
+
+def _flags_of(name: str) -> Callable[..., Any]:
+    """The block `flags(benchmark=True)`, which puts the values back at its end."""
+
+    @contextlib.contextmanager
+    def flags(**given: Any) -> Iterator[None]:
+        module = sys.modules[f"{__name__}.{name}"]
+        before = {key: getattr(module, key, None) for key in given}
+        for key, value in given.items():
+            setattr(module, key, value)
+        try:
+            yield
+        finally:
+            vars(module).update(before)
+
+    return flags
+
+
+def _library(
+    name: str, values: dict[str, Any] | None = None, functions: dict[str, Any] | None = None
+) -> Switches:
+    made = Switches(name, values or {}, {"flags": _flags_of(name), **(functions or {})})
+    sys.modules[made.__name__] = made
+    return made
+
+
+def _attention_switch(backend: str) -> dict[str, Callable[..., Any]]:
+    """`flash_sdp_enabled()` and `enable_flash_sdp(on)`: every backend is one kernel here."""
+    on = [True]
+
+    def enable(enabled: bool) -> None:
+        on[0] = enabled
+        say_once("backends.cuda: attention has one kernel; switches of kernels have no effect")
+
+    return {f"{backend}_sdp_enabled": lambda: on[0], f"enable_{backend}_sdp": enable}
+
+
+_BLAS = ["default"]
+
+
+def preferred_blas_library(backend: Any = None) -> str:
+    """The library for matrix products, which is chosen by the device; a wish has no effect."""
+    if backend is not None:
+        say_once(f"backends: a preferred library ({backend!r}) has no effect")
+    return _BLAS[0]
+
+
+cudnn = _library(
+    "cudnn",
+    {
+        "enabled": True,
+        "benchmark": False,
+        "benchmark_limit": 10,
+        "deterministic": True,
+        "allow_tf32": False,
+        "fp32_precision": "ieee",
+    },
+    {
+        "is_available": _known(False),
+        "version": _known(None),
+        "is_acceptable": _known(False),
+        "set_flags": lambda **given: tuple(given.values()),
+    },
+)
+cudnn.conv = _library("cudnn.conv", {"fp32_precision": "ieee"})
+cudnn.rnn = _library("cudnn.rnn", {"fp32_precision": "ieee"})
+cuda = _library(
+    "cuda",
+    {},
+    {
+        "is_built": _known(True),
+        "preferred_linalg_library": preferred_blas_library,
+        "preferred_blas_library": preferred_blas_library,
+        "preferred_rocm_fa_library": preferred_blas_library,
+        "can_use_flash_attention": _known(False),
+        "can_use_efficient_attention": _known(False),
+        "can_use_cudnn_attention": _known(False),
+        "is_flash_attention_available": _known(False),
+        "sdp_kernel": lambda *a, **b: contextlib.nullcontext(),
+        "SDPBackend": attention_backends.SDPBackend,
+        **_attention_switch("flash"),
+        **_attention_switch("math"),
+        **_attention_switch("mem_efficient"),
+        **_attention_switch("cudnn"),
+    },
+)
+cuda.matmul = _library(
+    "cuda.matmul",
+    {
+        "allow_tf32": False,
+        "allow_fp16_reduced_precision_reduction": False,
+        "allow_bf16_reduced_precision_reduction": False,
+        "allow_fp16_accumulation": False,
+        "fp32_precision": "ieee",
+    },
+)
+cuda.cufft_plan_cache = _library("cuda.cufft_plan_cache", {"max_size": 0, "size": 0})
+cpu = _library("cpu", {}, {"get_cpu_capability": lambda: platform.machine()})
+mps = _library(
+    "mps",
+    {},
+    {
+        "is_available": _known(False),
+        "is_built": _known(False),
+        "is_macos13_or_newer": _known(False),
+        "is_macos_or_newer": _known(False),
+    },
+)
+mkl = _library("mkl", {}, {"is_available": _known(False), "VERBOSE_OFF": 0, "VERBOSE_ON": 1})
+mkldnn = _library(
+    "mkldnn",
+    {"enabled": False, "deterministic": True, "allow_tf32": False, "fp32_precision": "ieee"},
+    {"is_available": _known(False), "VERBOSE_OFF": 0, "VERBOSE_ON": 1},
+)
+openmp = _library("openmp", {}, {"is_available": _known(True)})
+opt_einsum = _library(
+    "opt_einsum", {"enabled": True, "strategy": "auto"}, {"is_available": _known(True)}
+)
+quantized = _library("quantized", {"engine": "none", "supported_engines": ["none"]})
+nnpack = _library("nnpack", {}, {"is_available": _known(False), "set_flags": _known((False,))})
+xnnpack = _library("xnnpack", {"enabled": False})
+kleidiai = _library("kleidiai", {}, {"is_available": _known(False)})
+cusparselt = _library("cusparselt", {}, {"is_available": _known(False), "version": _known(None)})
+miopen = _library("miopen", {"immediate": False})
+mha = _library(
+    "mha", {}, {"get_fastpath_enabled": _known(False), "set_fastpath_enabled": _known(None)}
+)
+fp32_precision = "ieee"
+
+
+def __getattr__(name: str) -> Any:
+    raise MissingName(__name__, name)

@@ -1,0 +1,226 @@
+"""PyTorch's `torch.fx._symbolic_trace`: run a forward on proxies and record its graph.
+
+# Note [Tracing]
+1. Functions of the package do not know proxies. While a trace runs, `compat.dispatch` has the
+   public namespaces hold functions that ask `__torch_function__` of their arguments; a Proxy's
+   records a node.
+2. A module of `nn` is a leaf: its call is one node. Others are run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from rushlight.compat import dispatch
+from rushlight.compat.fx.graph import Graph
+from rushlight.compat.fx.graph_module import GraphModule
+from rushlight.compat.fx.node import Node, base_types, map_aggregate
+from rushlight.compat.fx.proxy import Proxy, TraceError
+from rushlight.nn.containers import Sequential
+from rushlight.nn.module import Module
+from rushlight.tensor import Tensor
+
+_WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}  # globals of functions that are leaves
+
+
+def compatibility(is_backward_compatible: bool = True) -> Callable[[Any], Any]:
+    """A decorator that changes nothing."""
+    return lambda function: function
+
+
+def wrap(fn_or_name: Any) -> Any:
+    """Make a function of the calling module a leaf: a trace records its call and does not run it.
+
+    Args:
+        fn_or_name (callable or str): The function, or its name in the calling module.
+    """
+    name = fn_or_name if isinstance(fn_or_name, str) else fn_or_name.__name__
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    found = frame.f_back.f_globals
+    _WRAPPED[id(found), name] = found
+    return fn_or_name
+
+
+class Tracer:
+    """Records the graph of a module or a function. A subclass may choose other leaves."""
+
+    def __init__(
+        self,
+        autowrap_modules: tuple[ModuleType, ...] = (math,),
+        autowrap_functions: tuple[Callable[..., Any], ...] = (),
+        param_shapes_constant: bool = False,
+    ) -> None:
+        self.root: Any = None
+        self.graph = Graph()
+        self.autowrap_functions = autowrap_functions
+        self.param_shapes_constant = param_shapes_constant
+        self.paths: dict[int, str] = {}
+        self.constants = 0
+
+    # ---- what a subclass may change ----
+
+    def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
+        """Whether the call of a module is one node."""
+        home = type(m).__module__
+        return home.startswith("rushlight.nn") and not isinstance(m, Sequential)
+
+    def path_of_module(self, mod: Module) -> str:
+        """The name of a submodule."""
+        found = self.paths.get(id(mod))
+        if found is None:
+            raise NameError(f"{type(mod).__name__} is no submodule of {type(self.root).__name__}")
+        return found
+
+    def call_module(
+        self, m: Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Any
+    ) -> Any:
+        """The call of a submodule: a node for a leaf, else what its forward does."""
+        path = self.path_of_module(m)
+        if not self.is_leaf_module(m, path):
+            return forward(*args, **kwargs)
+        return self.create_proxy("call_module", path, args, kwargs)
+
+    def to_bool(self, obj: Proxy) -> bool:
+        """Refuses: a traced value decides nothing."""
+        raise TraceError(
+            f"the way of the program depends on {obj.node}, whose value is not known while it is "
+            "traced"
+        )
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        """Refuses: the number of elements is not known."""
+        raise TraceError(f"a loop over {obj.node}, whose length is not known while it is traced")
+
+    def keys(self, obj: Proxy) -> Any:
+        """The keys of a traced dict."""
+        return self.create_proxy("call_method", "keys", (obj,), {})
+
+    # ---- nodes ----
+
+    def create_node(self, *args: Any, **named: Any) -> Node:
+        """A node of the graph."""
+        return self.graph.create_node(*args, **named)
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy of a node."""
+        return Proxy(node, self)
+
+    def create_proxy(
+        self,
+        kind: str,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        name: str | None = None,
+        type_expr: Any = None,
+        **named: Any,
+    ) -> Proxy:
+        """A node of these arguments, and its proxy."""
+        given, by_name = self.create_arg(args), self.create_arg(kwargs)
+        return self.proxy(self.create_node(kind, target, given, by_name, name, type_expr))
+
+    def create_arg(self, a: Any) -> Any:
+        """An argument as a node holds it: proxies as nodes, parameters by name."""
+        return map_aggregate(a, self._leaf)
+
+    def _leaf(self, a: Any) -> Any:
+        if isinstance(a, Proxy):
+            return a.node
+        if isinstance(a, Tensor):
+            return self._named(a)
+        if isinstance(a, range):
+            return range(a.start, a.stop, a.step)
+        if a is None or a is ... or isinstance(a, base_types) or callable(a):
+            return a
+        return a
+
+    def _named(self, a: Tensor) -> Node:
+        """The attribute of the module that is this tensor; a new one where there is none."""
+        for name, value in (*self.root.named_parameters(), *self.root.named_buffers()):
+            if value is a:
+                return self.create_node("get_attr", name, (), {})
+        name = f"_tensor_constant{self.constants}"
+        self.constants += 1
+        setattr(self.root, name, a)
+        return self.create_node("get_attr", name, (), {})
+
+    # ---- the trace ----
+
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Callable[..., Any], list[Any]]:
+        """The function and its arguments: a placeholder for each parameter."""
+        given: list[Any] = [self.root] if is_module else []
+        for name, parameter in list(inspect.signature(root_fn).parameters.items())[is_module:]:
+            if concrete_args is not None and name in concrete_args:
+                given.append(concrete_args[name])
+                continue
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            default = () if parameter.default is parameter.empty else (parameter.default,)
+            given.append(self.create_proxy("placeholder", name, default, {}))
+        return root_fn, given
+
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> Graph:
+        """The graph of a module or a function.
+
+        Args:
+            root (Module or callable): What is traced.
+            concrete_args (dict): Arguments that are values and no placeholders.
+        """
+        is_module = isinstance(root, Module)
+        self.root = root if is_module else Module()
+        function = type(root).forward if is_module else root
+        self.paths = {id(m): name for name, m in reversed(list(self.root.named_modules()))}
+        self.graph = Graph(tracer_cls=type(self))
+        self.constants = 0
+        called, args = self.create_args_for_root(function, is_module, concrete_args)
+        with dispatch.asking(self._homes(function)), self._calls(), self._leaves():
+            result = called(*args)
+        self.create_node("output", "output", (self.create_arg(result),), {})
+        return self.graph
+
+    def _homes(self, function: Any) -> list[dict[str, Any]]:
+        """The globals of the code that runs: they may hold functions of the package."""
+        names = {type(m).__module__ for m in self.root.modules()}
+        found = [vars(sys.modules[name]) for name in names if name in sys.modules]
+        return [*found, getattr(function, "__globals__", {})]
+
+    def _calls(self) -> Any:
+        """A block in which the call of a submodule is `call_module`."""
+        original = Module.__call__
+        tracer = self
+
+        def call(self: Module, *args: Any, **kwargs: Any) -> Any:
+            return tracer.call_module(self, functools.partial(original, self), args, kwargs)
+
+        return dispatch.exchanged([(Module, "__call__", call)])
+
+    def _leaves(self) -> Any:
+        """A block in which wrapped functions record their calls."""
+        exchanged = [
+            (found, name, dispatch.asking_function(found[name]))
+            for (_, name), found in _WRAPPED.items()
+            if callable(found.get(name))
+        ]
+        return dispatch.exchanged(exchanged)
+
+
+def symbolic_trace(root: Any, concrete_args: dict[str, Any] | None = None) -> GraphModule:
+    """The graph of a module or a function, as a module.
+
+    Args:
+        root (Module or callable): What is traced.
+        concrete_args (dict): Arguments that are values and no placeholders.
+    """
+    tracer = Tracer()
+    graph = tracer.trace(root, concrete_args)
+    name = type(root).__name__ if isinstance(root, Module) else root.__name__
+    return GraphModule(tracer.root, graph, name)

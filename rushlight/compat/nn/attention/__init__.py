@@ -1,0 +1,1 @@
+"""What `torch.nn.attention` has beside `sdpa_kernel`."""

@@ -1,0 +1,46 @@
+"""PyTorch's `torch.overrides`: `__torch_function__` of classes, and modes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight.compat import dispatch
+from rushlight.compat.torch_function import (
+    handle_torch_function as handle_torch_function,
+    has_torch_function as has_torch_function,
+    has_torch_function_unary as has_torch_function_unary,
+    has_torch_function_variadic as has_torch_function_variadic,
+    is_tensor_like as is_tensor_like,
+)
+
+
+class TorchFunctionMode:
+    """A block in which every public function asks `__torch_function__` of this object first.
+
+    Methods of tensors are not asked: they are looked up on the class.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> TorchFunctionMode:
+        self._block = dispatch.asking()
+        self._block.__enter__()
+        dispatch.MODES.append(self)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        dispatch.MODES.remove(self)
+        self._block.__exit__(*error)
+
+
+class BaseTorchFunctionMode(TorchFunctionMode):
+    """A mode that calls the function."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))

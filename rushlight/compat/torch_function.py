@@ -1,0 +1,58 @@
+"""Whether classes define `__torch_function__`, and the call of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rushlight.tensor import Tensor
+
+
+def is_tensor_like(inp: Any) -> bool:
+    """Whether it is a tensor, or its class defines `__torch_function__`."""
+    return isinstance(inp, Tensor) or hasattr(type(inp), "__torch_function__")
+
+
+def _overrides(kind: type) -> bool:
+    found = getattr(kind, "__torch_function__", None)
+    own = getattr(Tensor, "__torch_function__", None)
+    return found is not None and getattr(found, "__func__", found) is not getattr(
+        own, "__func__", own
+    )
+
+
+def has_torch_function(relevant_args: Iterable[Any]) -> bool:
+    """Whether the class of one of them defines `__torch_function__`."""
+    return any(_overrides(type(arg)) for arg in relevant_args)
+
+
+def has_torch_function_unary(arg: Any) -> bool:
+    """As `has_torch_function`, of one."""
+    return _overrides(type(arg))
+
+
+def has_torch_function_variadic(*args: Any) -> bool:
+    """As `has_torch_function`."""
+    return has_torch_function(args)
+
+
+def handle_torch_function(
+    public_api: Callable[..., Any], relevant_args: Iterable[Any], *args: Any, **named: Any
+) -> Any:
+    """Call `__torch_function__` of the classes that define it, subclasses first."""
+    kinds: list[type] = []
+    given: list[Any] = []
+    for arg in relevant_args:
+        kind = type(arg)
+        if _overrides(kind) and kind not in kinds:
+            at = next((i for i, k in enumerate(kinds) if issubclass(kind, k)), len(kinds))
+            kinds.insert(at, kind)
+            given.insert(at, arg)
+    for arg in given:
+        found = type(arg).__torch_function__(public_api, tuple(kinds), args, named)
+        if found is not NotImplemented:
+            return found
+    raise TypeError(
+        f"no implementation of {public_api!r} for {', '.join(k.__name__ for k in kinds)}: each "
+        "__torch_function__ returned NotImplemented"
+    )

@@ -1,0 +1,1 @@
+"""What `torch.utils.data` has beside datasets and loaders."""

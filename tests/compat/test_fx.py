@@ -1,0 +1,133 @@
+"""`torch.fx`: graphs of modules, run, changed and interpreted."""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+
+import pytest
+
+import rushlight
+from rushlight import fx, nn
+from rushlight.nn import functional as F
+from rushlight.nn.functional import gelu
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.scale = nn.Parameter(rushlight.full((4,), 2.0))
+        self.register_buffer("shift", rushlight.ones(4))
+
+    def forward(self, x, *, flag=True):
+        a, b = rushlight.chunk(x, 2, dim=0)
+        y = F.relu(self.inner(a)) * self.scale + self.shift
+        y = gelu(y).view(y.size(0), -1)[:, 1:] + math.sqrt(4) * b.sum(dim=1, keepdim=True)
+        return {"y": y, "pair": (y.mean(), -b)} if flag else y
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+        self.tail = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+
+    def forward(self, x):
+        found = self.block(x)
+        return self.tail(found["y"]), found["pair"][1]
+
+
+@pytest.fixture
+def net() -> Net:
+    rushlight.manual_seed(0)
+    return Net()
+
+
+def same(a, b) -> bool:
+    return all(rushlight.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+def test_a_graph_computes_what_the_module_does(net: Net) -> None:
+    x = rushlight.randn(6, 4)
+    traced = fx.symbolic_trace(net)
+    assert same(traced(x), net(x)) and same(traced(x * 2), net(x * 2))
+    assert same(fx.Interpreter(traced).run(x), net(x))
+    assert {n.op for n in traced.graph.nodes} == {
+        *("placeholder", "call_function", "call_module", "call_method", "get_attr", "output")
+    }
+    assert [n.target for n in traced.graph.nodes if n.op == "call_module"] == [
+        *("block.inner", "tail.0", "tail.1")
+    ]
+    targets = [n.target for n in traced.graph.nodes if n.op == "call_function"]
+    assert F.relu in targets and gelu in targets and operator.mul in targets
+    assert "def forward(self, x):" in traced.code and "block.inner" in str(traced.graph)
+    assert rushlight.chunk.__name__ == "chunk" and not hasattr(rushlight.chunk, "asked_for")
+    assert [n for n, _ in traced.named_parameters()] == [
+        *("block.scale", "block.inner.weight", "block.inner.bias", "tail.0.weight", "tail.0.bias")
+    ]
+    traced.graph.lint()
+    assert same(copy.deepcopy(traced)(x), net(x))
+
+
+def test_gradients_reach_the_parameters(net: Net) -> None:
+    traced = fx.symbolic_trace(net)
+    traced(rushlight.randn(6, 4))[0].sum().backward()
+    assert net.block.scale.grad is not None and net.tail[0].weight.grad is not None
+
+
+def test_a_graph_is_changed(net: Net) -> None:
+    traced = fx.symbolic_trace(net.block.inner.__class__ and net)
+    for node in traced.graph.nodes:
+        if node.target is F.relu:
+            node.target = F.sigmoid
+    output = traced.graph.output_node()
+    output.args = (output.args[0][0],)
+    assert traced.graph.eliminate_dead_code()
+    traced.recompile()
+    with pytest.raises(RuntimeError, match="is used by"):
+        traced.graph.erase_node(traced.graph.nodes[0])
+    x = rushlight.randn(6, 4)
+    assert traced(x).shape == (3, 2) and "sigmoid" in traced.code and "neg" not in traced.code
+    node = next(n for n in traced.graph.nodes if n.target == "tail.1")
+    with traced.graph.inserting_after(node):
+        more = traced.graph.call_function(rushlight.mul, (node, 3))
+    node.replace_all_uses_with(more)
+    more.args = (node, 3)
+    before = traced(x)
+    traced.recompile()
+    assert rushlight.allclose(traced(x), before * 3)
+
+
+def _leaf(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def test_leaves_and_ways_that_depend_on_values() -> None:
+    class Asks(nn.Module):
+        def forward(self, x):
+            return _leaf(x) * 2
+
+    with pytest.raises(fx.TraceError, match="not known while it is traced"):
+        fx.symbolic_trace(Asks())
+    fx.wrap("_leaf")
+    traced = fx.symbolic_trace(Asks())
+    assert traced(rushlight.ones(2)).tolist() == [4, 4]
+    assert traced(-rushlight.ones(2)).tolist() == [-4, -4]
+
+    class Whole(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    graph = Whole().trace(nn.Sequential(Asks(), nn.ReLU()))
+    assert [n.op for n in graph.nodes] == ["placeholder", "call_module", "call_module", "output"]
+
+
+def test_functions_are_traced_too() -> None:
+    def mixed(x, y=2.0):
+        return rushlight.cat([x, x * y]).sum() / rushlight.ones(2).numel()
+
+    traced = fx.symbolic_trace(mixed)
+    x = rushlight.arange(3.0)
+    assert traced(x).item() == mixed(x).item() and traced(x, 3.0).item() == mixed(x, 3.0).item()
