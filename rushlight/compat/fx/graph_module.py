@@ -50,7 +50,7 @@ class GraphModule(Module):
             self.__class__ = type(class_name, (kind,), {"__module__": kind.__module__})
         self.training = getattr(root, "training", True)
         targets = [str(n.target) for n in graph.nodes if n.op in ("get_attr", "call_module")]
-        for target in sorted(set(targets), key=lambda t: t.count(".")):
+        for target in sorted(dict.fromkeys(targets), key=lambda t: t.count(".")):
             if isinstance(root, Module):
                 _copy_attr(root, self, target)
             else:
