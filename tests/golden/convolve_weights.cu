@@ -29,7 +29,32 @@ __device__ __forceinline__ u16 narrow_f16(const float x) {
 __device__ __forceinline__ float widen_bf16(const u16 h) { return __uint_as_float((u32)h << 16); }
 __device__ __forceinline__ u16 narrow_bf16(const float x) {
     const u32 bits = __float_as_uint(x);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return x != x ? (u16)((bits >> 16) | 0x40u) : h;
+#else
     return x != x ? (u16)((bits >> 16) | 0x40u) : (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
+}
+// Of folds: NaN if either side is NaN; which of two zeros is left open.
+__device__ __forceinline__ float maximum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a > b || a != a ? a : b;
+#endif
+}
+__device__ __forceinline__ float minimum(const float a, const float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float c;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+#else
+    return a < b || a != a ? a : b;
+#endif
 }
 template <typename T> __device__ __forceinline__ T divide(const T a, const T b) {
     return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
