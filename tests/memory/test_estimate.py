@@ -191,9 +191,9 @@ def test_a_device_that_is_not_there(device: str) -> None:
         same = memory.estimate(real.step)
         assert found.peak - found.before == same.peak - same.before
     elif pool_of("cpu").device.limits.convolves:
-        # No kernel of their own: all windows are held.
+        # Nowhere are all windows held: 9 for each pixel.
         here = memory.estimate(training.step)
-        assert found.peak - found.before > here.peak - here.before
+        assert found.peak - found.before < 1.5 * (here.peak - here.before)
 
 
 def test_new_tensors_are_made_on_the_stand_in() -> None:

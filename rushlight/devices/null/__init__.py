@@ -49,6 +49,7 @@ class NullDevice:
         asynchronous=True,
         largest_block=1 << 46,
         description="counts bytes, runs nothing",
+        convolves=("image", "back", "weights"),
         computes=KIND.computes,
     )
 
