@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 
 import rushlight as rl
-from rushlight.core.precision import allow_tf32
 from rushlight.devices.shared.registry import pool_of
 
 Work = Callable[[], object]
@@ -79,8 +78,8 @@ def peak(lib: Any, device: str, work: Work) -> int:
 
 
 def set_tf32(allowed: bool) -> None:
-    allow_tf32("convolution", allowed)
-    torch.backends.cudnn.allow_tf32 = allowed
+    for lib in (rl, torch):
+        lib.backends.cudnn.allow_tf32 = allowed
 
 
 def passes(lib: Any, device: str, dtype: str) -> dict[str, Work]:

@@ -70,6 +70,20 @@ def test_compile_is_eager(torch, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_the_precision_of_convolutions(torch) -> None:
+    cudnn = torch.backends.cudnn
+    assert cudnn.allow_tf32 and cudnn.conv.fp32_precision == "tf32"
+    with cudnn.flags(allow_tf32=False):
+        assert not cudnn.allow_tf32 and cudnn.conv.fp32_precision == "ieee"
+    assert cudnn.allow_tf32
+    cudnn.conv.fp32_precision = "ieee"
+    assert not cudnn.allow_tf32
+    cudnn.allow_tf32 = True
+    with pytest.raises(RuntimeError, match="fp32_precision"):
+        cudnn.conv.fp32_precision = "bf16x3"
+    assert cudnn.conv.fp32_precision == "tf32"
+
+
 def test_backends(torch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saying, "_SAID", set())
     cudnn = torch.backends.cudnn

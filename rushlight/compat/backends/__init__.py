@@ -1,7 +1,8 @@
 """PyTorch's `torch.backends`: switches of its libraries.
 
-A switch that describes what is always so here (deterministic, no TF32) has that value; setting
-another value, or a switch without a meaning, is accepted and said once.
+A switch that describes what is always so here (deterministic) has that value; setting another
+value, or a switch without a meaning, is accepted and said once. TF32 of convolutions is a switch
+with an effect.
 """
 
 from __future__ import annotations
@@ -10,25 +11,41 @@ import contextlib
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from rushlight.compat.saying import say_once
+from rushlight.core.errors import RushlightError
+from rushlight.core.precision import allow_tf32, allows_tf32
 from rushlight.lazy import MissingName
 from rushlight.nn import attention_backends
 
+Live = tuple[Callable[[], Any], Callable[[Any], None]]
+
 
 class Switches(ModuleType):
-    """One library's switches: values that are kept, and functions."""
+    """One library's switches: values that are kept, functions, and switches with an effect.
+
+    `live` has a function that reads and one that sets each of the last.
+    """
 
     def __init__(
-        self, name: str, values: dict[str, Any], functions: dict[str, Callable[..., Any]]
+        self,
+        name: str,
+        values: dict[str, Any],
+        functions: dict[str, Callable[..., Any]],
+        live: dict[str, Live],
     ) -> None:
         super().__init__(f"{__name__}.{name}", f"PyTorch's `torch.backends.{name}`.")
         vars(self).update(values, __path__=[], **functions)
-        vars(self)["_values"] = dict(values)
+        vars(self).update(_values=dict(values), _live=live)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        live = vars(self).get("_live", {})
+        if name in live:
+            live[name][1](value)
+            return
         given = vars(self).get("_values", {})
         if name in given and value != given[name]:
             short = self.__name__.removeprefix("rushlight.compat.")
@@ -36,6 +53,9 @@ class Switches(ModuleType):
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
+        live = vars(self).get("_live", {})
+        if name in live:
+            return live[name][0]()
         raise MissingName(self.__name__, name)
 
 
@@ -58,15 +78,20 @@ def _flags_of(name: str) -> Callable[..., Any]:
         try:
             yield
         finally:
-            vars(module).update(before)
+            for key, value in before.items():
+                setattr(module, key, value)
 
     return flags
 
 
 def _library(
-    name: str, values: dict[str, Any] | None = None, functions: dict[str, Any] | None = None
+    name: str,
+    values: dict[str, Any] | None = None,
+    functions: dict[str, Any] | None = None,
+    live: dict[str, Live] | None = None,
 ) -> Switches:
-    made = Switches(name, values or {}, {"flags": _flags_of(name), **(functions or {})})
+    functions = {"flags": _flags_of(name), **(functions or {})}
+    made = Switches(name, values or {}, functions, live or {})
     sys.modules[made.__name__] = made
     return made
 
@@ -92,6 +117,18 @@ def preferred_blas_library(backend: Any = None) -> str:
     return _BLAS[0]
 
 
+def _convolution_precision() -> str:
+    return "tf32" if allows_tf32("convolution") else "ieee"
+
+
+def _set_convolution_precision(precision: str) -> None:
+    if precision not in ("tf32", "ieee", "none"):
+        raise RushlightError(
+            f"backends.cudnn.conv.fp32_precision: 'tf32', 'ieee' or 'none', got {precision!r}"
+        )
+    allow_tf32("convolution", precision != "ieee")
+
+
 cudnn = _library(
     "cudnn",
     {
@@ -99,7 +136,6 @@ cudnn = _library(
         "benchmark": False,
         "benchmark_limit": 10,
         "deterministic": True,
-        "allow_tf32": False,
         "fp32_precision": "ieee",
     },
     {
@@ -108,8 +144,11 @@ cudnn = _library(
         "is_acceptable": _known(False),
         "set_flags": lambda **given: tuple(given.values()),
     },
+    {"allow_tf32": (partial(allows_tf32, "convolution"), partial(allow_tf32, "convolution"))},
 )
-cudnn.conv = _library("cudnn.conv", {"fp32_precision": "ieee"})
+cudnn.conv = _library(
+    "cudnn.conv", live={"fp32_precision": (_convolution_precision, _set_convolution_precision)}
+)
 cudnn.rnn = _library("cudnn.rnn", {"fp32_precision": "ieee"})
 cuda = _library(
     "cuda",
