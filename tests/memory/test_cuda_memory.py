@@ -67,11 +67,3 @@ def test_blocks_are_freed_in_the_order_of_the_stream_where_the_driver_can(in_ord
         ["mallocAsync", "freeAsync"] if in_order else ["malloc", "free"]
     )
     assert not device.runtime.sizes
-
-
-def test_memory_of_a_library_counts():
-    device = opened(True)
-    pool = device._pool()
-    assert pool.live == pool.held == 4096  # the device's own
-    assert device._counted(lambda: device.runtime.malloc(1 << 20)) > 0
-    assert pool.live == pool.held == pool.peak == 4096 + (1 << 20)
