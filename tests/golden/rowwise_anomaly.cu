@@ -127,12 +127,12 @@ __device__ __forceinline__ void fold0(float& v0, u64* const room, const int lane
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
+extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
     __shared__ u64 room[8];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
-    const i64 tile = (i64)lanes * 16;
+    const i64 tile = (i64)lanes * 32;
     const bool resident = axis <= tile;
     const int bits = __popc(lanes - 1);  // lanes is a power of two
     i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
@@ -143,22 +143,22 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
     const i64 o = inside ? near : outer - 1;
     float* const q0 = p0 + o * k0_0;
     const float* const q1 = p1 + o * k1_0;
-    Pack<float, 4> w0[4];
+    Pack<float, 4> w0[8];
     if (resident) {
         const i64 here = 0;
         const int low = 0, high = (int)axis;
         const float* const f0 = q1 + here;
         if ((u64)(q1) % 16 == 0) {
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {
+            for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
                 const bool whole = at >= low && at + 4 <= high;
                 w0[u] = Pack<float, 4>{};
-                if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                if (whole) w0[u] = ((const Pack<float, 4>*)f0)[u * lanes + lane];
             }
         } else {
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {
+            for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
                 const bool whole = at >= low && at + 4 <= high;
                 w0[u] = Pack<float, 4>{};
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
         }
         if (low | (high % 4)) {
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {
+            for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
                 if (at >= low && at + 4 <= high) continue;
                 #pragma unroll
@@ -192,15 +192,15 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     const float* const f0 = q1 + here;
                     if ((u64)(q1) % 16 == 0) {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             const bool whole = at >= low && at + 4 <= high;
                             w0[u] = Pack<float, 4>{};
-                            if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                            if (whole) w0[u] = ((const Pack<float, 4>*)f0)[u * lanes + lane];
                         }
                     } else {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             const bool whole = at >= low && at + 4 <= high;
                             w0[u] = Pack<float, 4>{};
@@ -209,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     }
                     if (low | (high % 4)) {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             if (at >= low && at + 4 <= high) continue;
                             #pragma unroll
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     }
                 }
                 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
                     #pragma unroll
                     for (int j = 0; j < 4; ++j) {

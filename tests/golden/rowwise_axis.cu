@@ -80,13 +80,6 @@ template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const
     }
     return made.whole;
 }
-#define BIG 1152921504606846976.0f  // 2 ** 60
-// x / y by a reciprocal, which is the same for a whole row; y is scaled so that it is a number.
-__device__ __forceinline__ float over(const float x, const float y) {
-    const float size = fabsf(y);
-    const float scale = size < 1e-30f ? BIG : size > 1e30f ? 1.0f / BIG : 1.0f;
-    return x * scale * (1.0f / (y * scale));
-}
 __device__ __forceinline__ float pass0(const i64 index, const i64 extent, const float a0) {
     return a0;
 }
@@ -95,11 +88,12 @@ __device__ __forceinline__ float pass1(const i64 index, const i64 extent, const 
     const float t1 = expf(t0);
     return t1;
 }
-__device__ __forceinline__ void element(const i64 index, const i64 extent, const float a0, const float r0, const float r1, float& y0) {
+__device__ __forceinline__ void element(const i64 index, const i64 extent, const float a0, const float r0, const float r2, const float r3, float& y0) {
     const float t0 = a0 - r0;
     const float t1 = expf(t0);
-    const float t2 = over(t1, r1);
-    y0 = t2;
+    const float t2 = t1 * r2;
+    const float t3 = t2 * r3;
+    y0 = t3;
 }
 __device__ __forceinline__ void fold0(float& v0, u64* const room, const int lanes) {
     #pragma unroll
@@ -142,12 +136,12 @@ __device__ __forceinline__ void fold1(float& v1, u64* const room, const int lane
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, const float* p1, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length) {
+extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, const float* p1, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length) {
     __shared__ u64 room[8];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
-    const i64 tile = (i64)lanes * 16;
+    const i64 tile = (i64)lanes * 32;
     const bool resident = axis <= tile;
     const int bits = __popc(lanes - 1);  // lanes is a power of two
     i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
@@ -155,22 +149,22 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
     const i64 o = inside ? near : outer - 1;
     float* const q0 = p0 + o * k0_0;
     const float* const q1 = p1 + o * k1_0;
-    Pack<float, 4> w0[4];
+    Pack<float, 4> w0[8];
     if (resident) {
         const i64 here = 0;
         const int low = 0, high = (int)axis;
         const float* const f0 = q1 + here;
         if ((u64)(q1) % 16 == 0) {
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {
+            for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
                 const bool whole = at >= low && at + 4 <= high;
                 w0[u] = Pack<float, 4>{};
-                if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                if (whole) w0[u] = ((const Pack<float, 4>*)f0)[u * lanes + lane];
             }
         } else {
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {
+            for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
                 const bool whole = at >= low && at + 4 <= high;
                 w0[u] = Pack<float, 4>{};
@@ -179,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
         }
         if (low | (high % 4)) {
             #pragma unroll
-            for (int u = 0; u < 4; ++u) {
+            for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
                 if (at >= low && at + 4 <= high) continue;
                 #pragma unroll
@@ -204,15 +198,15 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     const float* const f0 = q1 + here;
                     if ((u64)(q1) % 16 == 0) {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             const bool whole = at >= low && at + 4 <= high;
                             w0[u] = Pack<float, 4>{};
-                            if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                            if (whole) w0[u] = ((const Pack<float, 4>*)f0)[u * lanes + lane];
                         }
                     } else {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             const bool whole = at >= low && at + 4 <= high;
                             w0[u] = Pack<float, 4>{};
@@ -221,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     }
                     if (low | (high % 4)) {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             if (at >= low && at + 4 <= high) continue;
                             #pragma unroll
@@ -230,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     }
                 }
                 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
                     #pragma unroll
                     for (int j = 0; j < 4; ++j) {
@@ -270,15 +264,15 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     const float* const f0 = q1 + here;
                     if ((u64)(q1) % 16 == 0) {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             const bool whole = at >= low && at + 4 <= high;
                             w0[u] = Pack<float, 4>{};
-                            if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                            if (whole) w0[u] = ((const Pack<float, 4>*)f0)[u * lanes + lane];
                         }
                     } else {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             const bool whole = at >= low && at + 4 <= high;
                             w0[u] = Pack<float, 4>{};
@@ -287,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     }
                     if (low | (high % 4)) {
                         #pragma unroll
-                        for (int u = 0; u < 4; ++u) {
+                        for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
                             if (at >= low && at + 4 <= high) continue;
                             #pragma unroll
@@ -296,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
                     }
                 }
                 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
                     #pragma unroll
                     for (int j = 0; j < 4; ++j) {
@@ -319,6 +313,15 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
         if (segments > 1) fold1(total1, room, lanes);
         r1 = segments > 1 ? total1 : v1;
     }
+    const float t0 = fabsf(r1);
+    const bool t1 = t0 < 1.0000000031710769e-30f;
+    const bool t2 = t0 < 1.0000000150474662e+30f;
+    const float t3 = t2 ? 1.0f : 8.673617379884035e-19f;
+    const float t4 = t1 ? 1.152921504606847e+18f : t3;
+    const float t5 = r1 * t4;
+    const float t6 = 1.0f / t5;
+    const float r2 = t4;
+    const float r3 = t6;
     const int back = (int)((u64)q0 / 4 % 4);
     for (i64 first = 0; first < axis + back; first += tile) {
         const i64 here = first - back;
@@ -328,15 +331,15 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
             const float* const f0 = q1 + here;
             if ((u64)(q1 - back) % 16 == 0) {
                 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
                     const bool whole = at >= low && at + 4 <= high;
                     w0[u] = Pack<float, 4>{};
-                    if (whole) w0[u] = *(const Pack<float, 4>*)(f0 + at);
+                    if (whole) w0[u] = ((const Pack<float, 4>*)f0)[u * lanes + lane];
                 }
             } else {
                 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
                     const bool whole = at >= low && at + 4 <= high;
                     w0[u] = Pack<float, 4>{};
@@ -345,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
             }
             if (low | (high % 4)) {
                 #pragma unroll
-                for (int u = 0; u < 4; ++u) {
+                for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
                     if (at >= low && at + 4 <= high) continue;
                     #pragma unroll
@@ -354,17 +357,17 @@ extern "C" __global__ void __launch_bounds__(256, 4) rowwise_axis(float* p0, con
             }
         }
         #pragma unroll
-        for (int u = 0; u < 4; ++u) {
+        for (int u = 0; u < 8; ++u) {
             const int at = (u * lanes + lane) * 4;
             if (!inside || at >= high) continue;
             Pack<float, 4> x0;
             #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 float y0;
-                element(here + at + j, axis, w0[u].v[j], r0, r1, y0);
+                element(here + at + j, axis, w0[u].v[j], r0, r2, r3, y0);
                 x0.v[j] = y0;
             }
-            if (at >= low && at + 4 <= high && (u64)(q0 - back) % 16 == 0) *(Pack<float, 4>*)(q0 + here + at) = x0;
+            if (at >= low && at + 4 <= high && (u64)(q0 - back) % 16 == 0) ((Pack<float, 4>*)(q0 + here))[u * lanes + lane] = x0;
             else {
                 #pragma unroll
                 for (int j = 0; j < 4; ++j) if (at + j >= low && at + j < high) q0[(here + at + j) * k0_1] = x0.v[j];

@@ -33,16 +33,27 @@ from rushlight.emit.cuda.rows import (
     partials,
     row_stores,
     segment_bounds,
+    settle,
     stages,
     stored,
     walk_segments,
     zero_of,
 )
-from rushlight.emit.cuda.scalar import STORED, computed, indent, uses
+from rushlight.emit.cuda.scalar import (
+    COMPUTED,
+    STORED,
+    computed,
+    indent,
+    plain_leaf,
+    statements,
+    uses,
+)
 from rushlight.kernel.shapes import Rowwise
+from rushlight.scalar.ir import topological
 
 MOST_THREADS = 256
 FEW_INPUTS = 4
+BLOCKS = 2  # of a multiprocessor, at least: 128 registers a thread
 
 TAKE = """\
 template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const T* const p) {
@@ -66,6 +77,8 @@ template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const
 
 def tile_of(kernel: Rowwise) -> int:
     """Chunks that a thread holds of each input."""
+    if len(kernel.inputs) == 1:
+        return min(8, 32 // chunk_of_rows(kernel))
     return 4 if len(kernel.inputs) <= FEW_INPUTS else 2
 
 
@@ -73,7 +86,7 @@ class AxisWriter:
     """Writes one kernel."""
 
     def __init__(self, kernel: Rowwise) -> None:
-        self.kernel = kernel
+        self.kernel, self.settled = settle(kernel)
         self.chunk = chunk_of_rows(kernel)
         self.tile = tile_of(kernel)
         self.stages = stages(kernel)
@@ -152,7 +165,7 @@ class AxisWriter:
             kind = pack(dtype, self.chunk)
             lines.append(f"    w{i}[u] = {kind}{{}};")
             if even:
-                lines.append(f"    if (whole) w{i}[u] = *(const {kind}*)(f{i} + at);")
+                lines.append(f"    if (whole) w{i}[u] = ((const {kind}*)f{i})[u * lanes + lane];")
             elif dtype.itemsize * self.chunk == 16:
                 shift = f"shifted<{STORED[dtype]}, {self.chunk}>(f{i} + at)"
                 lines.append(f"    if (whole) w{i}[u] = {shift};")
@@ -335,6 +348,7 @@ class AxisWriter:
         if loads:
             loads = ["if (!resident || back) {", *indented(loads), "}"]
         return [
+            *self.settled_rows(),
             self.back(outputs),
             "for (i64 first = 0; first < axis + back; first += tile) {",
             *indented(self.tile_bounds(" - back")),
@@ -353,6 +367,17 @@ class AxisWriter:
             "}",
         ]
 
+    def settled_rows(self) -> list[str]:
+        """What `settle` took out of the elements' stores."""
+        if not self.settled:
+            return []
+        lines, names = statements(self.settled, plain_leaf)
+        first = len(self.kernel.passes)
+        for n, (e, name) in enumerate(zip(self.settled, names, strict=True)):
+            lines.append(f"const {COMPUTED[e.dtype]} r{first + n} = {name};")
+        uses_extent = any(e.op == "extent" for e in topological(self.settled))
+        return ["const i64 extent = axis;", *lines] if uses_extent else lines
+
     def element_stores(self, outputs: list[int]) -> list[str]:
         lines = []
         for k in outputs:
@@ -362,7 +387,7 @@ class AxisWriter:
                 kind = pack(self.kernel.outputs[k], self.chunk)
                 whole = f"at >= low && at + {self.chunk} <= high && {self.is_aligned(k, ' - back')}"
                 single = [
-                    f"if ({whole}) *({kind}*)(q{k} + here + at) = x{k};",
+                    f"if ({whole}) (({kind}*)(q{k} + here))[u * lanes + lane] = x{k};",
                     "else {",
                     *indented(single),
                     "}",
@@ -392,10 +417,6 @@ class AxisWriter:
             "}",
         ]
 
-    def bounds(self) -> str:
-        """Threads, and the blocks of a multiprocessor: more of them where registers are few."""
-        return f"{MOST_THREADS}, {4 if self.chunk <= 4 and len(self.kernel.inputs) <= 2 else 2}"
-
     def text(self) -> str:
         kernel = self.kernel
         most = max((len(s) for s in self.stages), default=1)
@@ -417,7 +438,7 @@ class AxisWriter:
         folds = "".join(self.fold_function(n) for n in range(len(self.stages)))
         return f"""\
 {TAKE}{functions(kernel)}{folds}
-extern "C" __global__ void __launch_bounds__({self.bounds()}) rowwise_axis({declared(kernel)}) {{
+extern "C" __global__ void __launch_bounds__({MOST_THREADS}, {BLOCKS}) rowwise_axis({declared(kernel)}) {{
     __shared__ u64 room[{MOST_THREADS // 32 * most}];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);

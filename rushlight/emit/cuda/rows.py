@@ -13,7 +13,7 @@
 5. A kernel of one stage that stores rows only may be `split`: a block per segment, partial results
    in `scratch`, folded by the block that draws the last ticket. Rule 3 gives the same bits with and
    without.
-6. In an element's store x / y, where y is one per row, is x times the reciprocal of y.
+6. Along the axis, what is one per row in an element's store is computed once per row: `settle`.
 7. Rows are stored after elements, with a barrier between: a row output may share its address with
    an input.
 """
@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rushlight.core.dtypes import float32
 from rushlight.emit.cuda.anomaly import flags, get, put
@@ -32,13 +33,13 @@ from rushlight.emit.cuda.scalar import (
     computed,
     identity,
     indent,
-    instruction,
     plain_leaf,
     statements,
     uses,
 )
 from rushlight.kernel.shapes import Reduce, Rowwise
-from rushlight.scalar.ir import Expr, topological
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import Expr, const, rebuild, row, topological
 
 WIDEST = 8  # elements of a chunk
 
@@ -83,15 +84,18 @@ def zero_of(step: Reduce) -> str:
 # ---- bodies ----
 
 
-def _rows_of(roots: Sequence[Expr]) -> list[int]:
-    """The rows that some expressions read, ascending."""
-    return sorted({int(e.value or 0) for e in topological(list(roots)) if e.op == "row"})
+def _rows_of(roots: Sequence[Expr]) -> dict[int, str]:
+    """The rows that some expressions read, ascending, and their types."""
+    found = {
+        int(e.value or 0): COMPUTED[e.dtype] for e in topological(list(roots)) if e.op == "row"
+    }
+    return dict(sorted(found.items()))
 
 
 def _signature(kernel: Rowwise, roots: Sequence[Expr]) -> list[str]:
     taken = ["const i64 index", "const i64 extent"]
     taken += [f"const {computed(kernel.inputs[i])} a{i}" for i in uses(roots)]
-    taken += [f"const {kind_of(kernel.passes[k])} r{k}" for k in _rows_of(roots)]
+    taken += [f"const {kind} r{k}" for k, kind in _rows_of(roots).items()]
     return taken + numbers(kernel.params)
 
 
@@ -106,32 +110,12 @@ def stored(kernel: Rowwise, kind: str) -> list[int]:
     return [i for i, k in enumerate(kernel.kinds) if k == kind]
 
 
-OVER = """\
-#define BIG 1152921504606846976.0f  // 2 ** 60
-// x / y by a reciprocal, which is the same for a whole row; y is scaled so that it is a number.
-__device__ __forceinline__ float over(const float x, const float y) {
-    const float size = fabsf(y);
-    const float scale = size < 1e-30f ? BIG : size > 1e30f ? 1.0f / BIG : 1.0f;
-    return x * scale * (1.0f / (y * scale));
-}
-"""
-
-
-def _by_row(expr: Expr, a: Sequence[str]) -> str:
-    """An instruction of an element's store: a divisor that is one per row is inverted once."""
-    if expr.op == "div" and expr.dtype is float32:
-        within = {e.op for e in topological([expr.args[1]])}
-        if "row" in within and not within & {"arg", "index"} and expr.args[0].args:
-            return f"over({a[0]}, {a[1]})"
-    return instruction(expr, a)
-
-
 def _store_function(kernel: Rowwise, kind: str) -> str:
     outputs = stored(kernel, kind)
     roots = [kernel.stores[i] for i in outputs]
     taken = _signature(kernel, roots)
     taken += [f"{computed(kernel.outputs[i])}& y{i}" for i in outputs]
-    lines, names = statements(roots, plain_leaf, _by_row if kind == "element" else instruction)
+    lines, names = statements(roots, plain_leaf)
     lines += [f"y{i} = {name};" for i, name in zip(outputs, names, strict=True)]
     return f"__device__ __forceinline__ void {kind}({', '.join(taken)}) {{\n{indent(lines, 1)}}}\n"
 
@@ -139,8 +123,6 @@ def _store_function(kernel: Rowwise, kind: str) -> str:
 def functions(kernel: Rowwise) -> str:
     """Every pass and store as a function of one position."""
     text = ""
-    if stored(kernel, "element"):
-        text = OVER
     for number, step in enumerate(kernel.passes):
         taken = _signature(kernel, [step.body])
         lines, (result,) = statements([step.body], plain_leaf)
@@ -150,6 +132,56 @@ def functions(kernel: Rowwise) -> str:
         if stored(kernel, kind):
             text += _store_function(kernel, kind)
     return text
+
+
+# ---- what is one per row ----
+
+
+def _is_settled(expr: Expr) -> bool:
+    """Whether an expression is a formula of rows, equal for all elements of a row."""
+    within = {e.op for e in topological([expr])}
+    return "row" in within and not within & {"arg", "index"}
+
+
+def _inverted(store: Expr) -> Expr:
+    """x / y, where y is one per row, as x times the reciprocal of y.
+
+    Both are scaled so that the reciprocal of a very small or large y is a normal number.
+    """
+    swaps = {}
+    for e in topological([store]):
+        if e.op == "div" and e.dtype is float32 and _is_settled(e.args[1]):
+            x, y = e.args
+            size = s.absolute(y)
+            least, one, most = (const(2.0**n, float32) for n in (-60, 0, 60))
+            scale = s.where(size < 1e-30, most, s.where(size < 1e30, one, least))
+            if not _is_settled(x):
+                swaps[e] = (x * scale) * (1.0 / (y * scale))
+    return rebuild([store], swaps)[0]
+
+
+def settle(kernel: Rowwise) -> tuple[Rowwise, list[Expr]]:
+    """The kernel with elements' stores in which formulas of rows are rows too, and these formulas.
+
+    The first of them follows the last pass.
+    """
+    stores = [
+        _inverted(e) if k == "element" else e
+        for e, k in zip(kernel.stores, kernel.kinds, strict=True)
+    ]
+    roots = [e for e, k in zip(stores, kernel.kinds, strict=True) if k == "element"]
+    found: list[Expr] = []
+    for e in topological(roots):
+        for part in e.args if not _is_settled(e) else ():
+            if part.args and _is_settled(part) and part not in found:
+                found.append(part)
+    first = len(kernel.passes)
+    names = {e: row(first + n, e.dtype) for n, e in enumerate(found)}
+    settled = [
+        rebuild([e], names)[0] if k == "element" else e
+        for e, k in zip(stores, kernel.kinds, strict=True)
+    ]
+    return replace(kernel, stores=tuple(settled)), found
 
 
 # ---- shared by both walks ----

@@ -290,12 +290,9 @@ def instruction(expr: Expr, a: Sequence[str]) -> str:
 
 
 Leaf = Callable[[Expr], str]
-Special = Callable[[Expr, Sequence[str]], str]
 
 
-def statements(
-    roots: Sequence[Expr], leaf: Leaf, special: Special = instruction
-) -> tuple[list[str], list[str]]:
+def statements(roots: Sequence[Expr], leaf: Leaf) -> tuple[list[str], list[str]]:
     """One line per instruction, and the names of the roots; `leaf` names the leaves."""
     names: dict[Expr, str] = {}
     lines: list[str] = []
@@ -310,7 +307,7 @@ def statements(
             name = f"t{len(lines)}"
             lines.append(
                 f"const {COMPUTED[expr.dtype]} {name} = "
-                f"{special(expr, [names[a] for a in expr.args])};"
+                f"{instruction(expr, [names[a] for a in expr.args])};"
             )
             names[expr] = name
     return lines, [names[root] for root in roots]
