@@ -119,3 +119,33 @@ def test_a_fold_of_nothing_is_its_identity(lists: FakeLists):
     p = torch.zeros(0, requires_grad=True)
     p.grad = torch.zeros(0)
     assert nn.utils.clip_grad_norm_([p], 1.0).item() == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_clipping_in_a_budget_has_the_same_bits(lists: FakeLists, dtype):
+    def clipped() -> list:
+        torch.manual_seed(5)
+        model = nn.Linear(40, 30, dtype=dtype)
+        (model(torch.randn(8, 40, dtype=dtype)) ** 2).sum().backward()
+        params = list(model.parameters())
+        total = nn.utils.clip_grad_norm_(params, 0.5)
+        return [total.tolist(), *(p.grad.float().tolist() for p in params)]
+
+    want = clipped()
+    made, lists.made = lists.made, []
+    with torch.memory.budget(torch.memory.allocated() + (1 << 20)):
+        assert clipped() == want
+    assert made == [("Rowwise", 2), ("Map", 2)]
+    assert {kind for kind, _ in lists.made} >= {"Rowwise"}  # each fold by the same kernel
+
+
+def test_an_estimate_launches_nothing_of_the_device(lists: FakeLists):
+    params = leaves()[:4]
+    optimizer = optim.AdamW(params)
+
+    def step() -> None:
+        nn.utils.clip_grad_norm_(params, 0.5)
+        optimizer.step()
+
+    torch.memory.estimate(step)
+    assert lists.made == []

@@ -120,6 +120,7 @@ class StandIn(NullDevice):
             stands_for_host=limits.host_memory,
             computes=False,
             join=join,
+            lists=None,  # the other device's launches would read addresses without memory
         )
         self.scratch_of = scratch_of
         self.pool: Pool | None = None

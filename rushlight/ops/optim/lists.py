@@ -15,14 +15,19 @@ from rushlight.ops.optim.whole_steps import Moves, has_lists
 from rushlight.ops.view.inplace import Update
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, const, row
-from rushlight.tape.memory.recipe import no_recipes
+from rushlight.tape.memory import replay
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 
 def can_list(values: Sequence[Value]) -> bool:
-    """Whether folds of all values can be one launch for each dtype."""
-    if not values or not no_recipes() or STATE.get().special:
+    """Whether folds of all values can be one launch for each dtype.
+
+    It does not depend on checkpoints and budgets, inside which each value is folded by itself: the
+    bits are the same.
+    """
+    state = STATE.get()
+    if not values or state.batch or state.dual is not None or state.trace is not None:
         return False
     try:
         specs = [v._spec for v in values]
@@ -31,23 +36,32 @@ def can_list(values: Sequence[Value]) -> bool:
     pools: set[Any] = {spec.device for spec in specs}
     if len(pools) > 1 or not has_lists(values[0]):
         return False
-    dense = all(spec.contiguous and spec.dtype.kind == "f" for spec in specs)
-    return dense and all(v._memory.address is not None for v in values)
+    return all(spec.contiguous and spec.dtype.kind == "f" for spec in specs)
 
 
 def fold_each(values: Sequence[Value], kind: str, body: Callable[[Expr], Expr]) -> Value:
     """The fold of `body` over all elements of each value, as float32 numbers in a vector."""
     pool: Any = values[0]._spec.device
     found = empty_spec(Spec.of(pool, float32, (len(values),)))
-    at: int = found._memory.address + found._offset  # type: ignore[operator]
-    items: dict[DType, list[tuple[int, ...]]] = {}
+    at = replay.keep(found._memory) + found._offset
+    together: dict[DType, list[tuple[int, ...]]] = {}
     for place, v in enumerate(values):
-        address: int = v._memory.address + v._offset  # type: ignore[operator]
-        items.setdefault(v._spec.dtype, []).append((at + 4 * place, address, v._spec.numel))
-    for dtype, some in items.items():
-        for act, *numbers in pool.device.limits.lists(_fold(dtype, kind, body))(some, ()):
-            act(*numbers)
+        target, address = at + 4 * place, v._memory.address
+        if address is not None:
+            item = (target, address + v._offset, v._spec.numel)
+            together.setdefault(v._spec.dtype, []).append(item)
+            continue
+        with replay.LOCK, replay.Pins([v._memory]):  # it may be dropped
+            (here,) = replay.pinned_addresses([v])
+            _run(pool, _fold(v._spec.dtype, kind, body), [(target, here, v._spec.numel)])
+    for dtype, items in together.items():
+        _run(pool, _fold(dtype, kind, body), items)
     return found
+
+
+def _run(pool: Any, kernel: Rowwise, items: Sequence[tuple[int, ...]]) -> None:
+    for act, *numbers in pool.device.limits.lists(kernel)(items, ()):
+        act(*numbers)
 
 
 def _fold(dtype: DType, kind: str, body: Callable[[Expr], Expr]) -> Rowwise:
