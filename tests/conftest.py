@@ -24,6 +24,7 @@ import pytest
 from rushlight.core.cache import forget
 from rushlight.core.config import required_devices
 from rushlight.core.errors import DeviceUnavailable
+from rushlight.core.precision import allow_tf32
 from rushlight.devices.shared.registry import accelerators, kind_of, names, pool_of
 from rushlight.devices.webgpu import launch as webgpu_launch
 from rushlight.tape.record.state import PROGRAM, STATE
@@ -165,3 +166,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             not _is_limit(report) for report in _reports(terminalreporter, "skipped", name)
         )
         terminalreporter.write_line(f"{name} (required): {passed} passed, {skipped} skipped")
+
+
+@pytest.fixture(scope="module")
+def float32_convolutions() -> Iterator[None]:
+    """Without TF32, to which a GPU may round the factors of convolutions."""
+    allow_tf32("convolution", False)
+    yield
+    allow_tf32("convolution", True)

@@ -7,6 +7,8 @@ import pytest
 from tests.catalog.rows import ROWS
 from tests.catalog.vmap import batches_of, cotangent_problems, dtype_of, nested_problems, problems
 
+pytestmark = pytest.mark.usefixtures("float32_convolutions")
+
 COUNTS = "the size of the result depends on elements"
 READS = "elements are read on the host to choose what to compute"
 REFUSED = {

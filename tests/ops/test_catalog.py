@@ -16,6 +16,8 @@ from tests.catalog.promotion import EQUAL, LETTERS, PYTHON_NUMBERS, WITH_NUMBER,
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call, dtypes_on, forward_problems, samples_of, to_array, to_tensor
 
+pytestmark = pytest.mark.usefixtures("float32_convolutions")
+
 
 def listed(problems: list[str], most: int = 12) -> str:
     rest = [f"... and {len(problems) - most} more"] if len(problems) > most else []

@@ -24,6 +24,8 @@ from tests.catalog.gradients import (
 from tests.catalog.rows import ROWS
 from tests.catalog.run import call, samples_of, to_array, to_tensor
 
+pytestmark = pytest.mark.usefixtures("float32_convolutions")
+
 SMOOTH = [row for row in ROWS if row.differentiable]
 FLAT = [row for row in ROWS if not row.differentiable and not row.makes and not row.random]
 

@@ -8,6 +8,8 @@ import pytest
 import rushlight as rl
 from rushlight.nn import functional as F
 
+pytestmark = pytest.mark.usefixtures("float32_convolutions")
+
 PADDED = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
