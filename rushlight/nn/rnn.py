@@ -154,8 +154,9 @@ class RNNBase(Module):
             for d, suffix in enumerate(self._suffixes(number)):
                 at = number * self._directions + d
                 begin = tuple(views.select(v, 0, at) for v in states)
+                later = self.num_layers * self._directions - at - 1
                 out, final = recurrent_layer.layer(
-                    self.mode, rows, counts, begin, self._weights(suffix), d == 1
+                    self.mode, rows, counts, begin, self._weights(suffix), d == 1, later
                 )
                 shown.append(out)
                 finals.append(final)

@@ -12,27 +12,27 @@ from rushlight.ops.nn.recurrent_launches import Launches, Places
 from rushlight.ops.nn.recurrent_steps import Chunk
 from rushlight.ops.view import views
 
+PART = 1 << 18  # bytes of a weight's gradient that are summed at a time
+
 
 class Backward:
     """One call's plan.
 
     It is called with the addresses of the gradients of the operands in `asked`, of the gradients of
-    the results in `came`, of the operands, of the starts, and of what is `kept`; without the last,
-    each chunk is run again.
+    the results in `came`, of the operands, of the starts, and of what the layer keeps. The other
+    chunks are run again.
     """
 
-    def __init__(
-        self, launches: Launches, asked: Sequence[str], came: Sequence[str], kept: Sequence[str]
-    ) -> None:
+    def __init__(self, launches: Launches, asked: Sequence[str], came: Sequence[str]) -> None:
         self.launches, self.layer = launches, launches.layer
         layer, dtype = self.layer, launches.dtype
-        self.asked, self.came, self.kept = asked, came, kept
+        self.asked, self.came = asked, came
         self.names = (
             *[f"d_{name}" for name in asked],
             *[f"g_{name}" for name in came],
             *layer.operands,
             *layer.starts,
-            *kept,
+            *(layer.kept if layer.keeps else ()),
         )
         # Both biases have one gradient, but in a GRU.
         shapes = {name: layer.shape(name, dtype) for name in layer.weights if name in asked}
@@ -68,24 +68,27 @@ class Backward:
         return self.launches.map(formula, rows, hidden, [*steps, *([shown] if given else [])])
 
     def _wanted(self) -> dict[str, int]:
-        """The elements of scratch blocks by name, besides those of `Launches.run`."""
-        layer = self.layer
-        most = max(chunk.rows for chunk in self.launches.chunks)
-        again = not self.kept
+        """The elements of scratch blocks by name, besides those of `Launches.run`.
+
+        The slopes lie over a chunk's gates, where these were made again.
+        """
+        layer, launches = self.layer, self.launches
+        most = max(chunk.rows for chunk in launches.chunks)
+        again = layer.keeps < len(launches.chunks) and not layer.is_simple
+        largest = max(map(numel, self.matrices.values()), default=0)
         return {
-            "out": most * layer.shown if again else 0,
-            "gates": 0 if layer.is_simple or not again else most * layer.gates,
-            "beside": 0 if layer.is_simple or not again else most * layer.hidden,
+            "out_again": most * layer.shown if again else 0,
+            "beside_again": most * layer.hidden if again else 0,
             "before_h": most * layer.shown,
             "before_c": most * layer.hidden if layer.is_lstm else 0,
-            "slopes": 0 if again else most * layer.gates,
+            "slopes": max(most * layer.gates, largest),
             "slopes_h": most * layer.gates if layer.mode == "GRU" else 0,
             "d_h": 0 if "h" in self.asked else layer.batch * layer.shown,
             "d_c": 0 if layer.is_simple or "c" in self.asked else layer.batch * layer.hidden,
             "inner": most * layer.hidden if layer.projects else 0,
             "d_out": most * layer.shown if layer.projects else 0,
             "d_inner": layer.batch * layer.hidden if layer.projects else 0,
-            "part": max([layer.gates, *map(numel, self.matrices.values())]),
+            "part": max(layer.gates, layer.hidden, min(PART // launches.size, largest)),
         }
 
     def __call__(self, *addresses: int) -> None:
@@ -114,14 +117,14 @@ class Backward:
     def _chunk_places(self, chunk: Chunk, places: Places, blocks: list[int]) -> Places:
         """Addresses of a chunk's own blocks; those that were not kept are filled again."""
         layer, launches, size = self.layer, self.launches, self.launches.size
-        widths = {"out": layer.shown, "gates": layer.gates, "beside": layer.hidden}
         here = dict(places)
-        for name in self.kept:
-            here[name] = places[name] + chunk.low * widths[name] * size
-        if layer.is_simple:
-            here["gates"] = here["out"]
-        if not self.kept:
-            here["slopes"] = here["gates"]  # the gates of a chunk are read once
+        if chunk in layer.chunks_kept(launches.dtype):
+            here["out"] = places["out"] + chunk.low * layer.shown * size
+            made = (here["out"], 0) if layer.is_simple else launches.kept_at(chunk, places)
+            here["gates"], here["beside"] = made
+        else:
+            here["gates"], here["beside"] = here["slopes"], here["beside_again"]
+            here["out"] = here["slopes"] if layer.is_simple else here["out_again"]
             scratch = blocks[len(self.wanted) :]
             launches.run(chunk, places, here["gates"], here["beside"], here["out"], scratch)
         start = launches.start(chunk, places)
@@ -199,12 +202,16 @@ class Backward:
         }
         for name in self.matrices:
             (m, k), (left, right) = self.matrices[name], pairs[name]
-            to = here[f"d_{name}"] if first else here["part"]
             # The transpose: it is the faster product, and its rows are long.
-            steps = ((m, 1), (1, k), (m, 1))
-            launches.product(to, left, right, (k, m, chunk.rows), steps)
-            if not first:
-                self._add(here[f"d_{name}"], to, m * k)
+            steps, to = ((m, 1), (1, k), (m, 1)), here[f"d_{name}"]
+            if first:
+                launches.product(to, left, right, (k, m, chunk.rows), steps)
+                continue
+            few = max(1, PART // size // m)
+            for at in range(0, k, few):
+                rows, part = min(few, k - at), here["part"]
+                launches.product(part, left + at * size, right, (rows, m, chunk.rows), steps)
+                self._add(to + at * m * size, part, rows * m)
         for name in self.biases:
             to = here[f"d_{name}"] if first else here["part"]
             m = layer.gates
@@ -216,8 +223,8 @@ class Backward:
         """Turn the sums into the gradients."""
         layer, launches = self.layer, self.launches
         for name, (m, k) in self.matrices.items():
-            launches.copy(places["part"], places[f"d_{name}"], m * k)
-            self.turn[name](places[f"d_{name}"], places["part"])
+            launches.copy(places["slopes"], places[f"d_{name}"], m * k)
+            self.turn[name](places[f"d_{name}"], places["slopes"])
         if "b_hh" in self.asked and "b_hh" not in self.biases:
             launches.copy(places["d_b_hh"], places["d_b_ih"], layer.gates)
         if layer.mode == "GRU" and "h" in self.asked:

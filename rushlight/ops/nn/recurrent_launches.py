@@ -33,6 +33,7 @@ class Layer:
     hidden: int
     shown: int  # the width of the output
     bias: bool
+    keeps: int  # the last chunks of which all is saved; -1: no backward pass comes
 
     @property
     def is_lstm(self) -> bool:
@@ -62,6 +63,10 @@ class Layer:
     def chunks(self, dtype: DType) -> tuple[Chunk, ...]:
         return chunks_of(self.counts, self.reverse, self.gates * dtype.itemsize)
 
+    def chunks_kept(self, dtype: DType) -> tuple[Chunk, ...]:
+        chunks = self.chunks(dtype)
+        return chunks[len(chunks) - max(self.keeps, 0) :]
+
     # ---- names of operands, results and saves, in the order of a call ----
 
     @property
@@ -90,12 +95,18 @@ class Layer:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The blocks of all steps that the backward pass reads, or makes again by chunks.
+        """What the backward pass reads of a chunk that it does not run again.
 
         The gates after their activations, and `beside`: the memories, or the states' parts of n. A
         simple layer's gates are its output.
         """
         return ("out",) if self.is_simple else ("out", "gates", "beside")
+
+    @property
+    def saves(self) -> tuple[str, ...]:
+        """The results that are saved only."""
+        starts = self.starts if self.keeps >= 0 else ()
+        return (*starts, *(self.kept[1:] if self.keeps > 0 else ()))
 
     def shape(self, name: str, dtype: DType) -> Shape:
         """The shape of an operand, a result or a save."""
@@ -104,13 +115,14 @@ class Layer:
             return self.batch, widths[name[-1]]
         if name.startswith("start_"):
             return sum(c.steps[0][1] for c in self.chunks(dtype)[1:]), widths[name[-1]]
+        if name in ("gates", "beside"):
+            rows = sum(c.rows for c in self.chunks_kept(dtype))
+            return rows, self.gates if name == "gates" else self.hidden
         if name.startswith("b_"):
             return (self.gates,)
         return {
             "rows": (self.rows, self.width),
             "out": (self.rows, self.shown),
-            "gates": (self.rows, self.gates),
-            "beside": (self.rows, self.hidden),
             "w_ih": (self.gates, self.width),
             "w_hh": (self.gates, self.shown),
             "w_hr": (self.shown, self.hidden),
@@ -177,6 +189,13 @@ class Launches:
             self.copy(to + piece.to * row, source, piece.rows * width)
 
     # ---- the steps of a chunk ----
+
+    def kept_at(self, chunk: Chunk, places: Places) -> tuple[int, int]:
+        """The addresses of a chunk's gates and what is beside them, where they are saved."""
+        layer = self.layer
+        row = chunk.low - min(each.low for each in layer.chunks_kept(self.dtype))
+        gates = places["gates"] + row * layer.gates * self.size
+        return gates, places["beside"] + row * layer.hidden * self.size
 
     def start(self, chunk: Chunk, places: Places) -> list[int]:
         """The addresses of the states before a chunk."""
@@ -266,40 +285,39 @@ class Launches:
 
 
 class Forward:
-    """One call's plan: the addresses of results, saves and operands, by `Layer`'s names.
+    """One call's plan: the addresses of results, saves and operands, by `Layer`'s names."""
 
-    `keeps` is 0 without saves, 1 with the starts, 2 with what `Layer.kept` names too.
-    """
-
-    def __init__(self, launches: Launches, keeps: int) -> None:
+    def __init__(self, launches: Launches) -> None:
         self.launches, self.layer = launches, launches.layer
-        layer = self.layer
-        self.names = (*layer.results, *saves(layer, keeps), *layer.operands)
+        layer, dtype = self.layer, launches.dtype
+        self.names = (*layer.results, *layer.saves, *layer.operands)
         most = max(chunk.rows for chunk in launches.chunks)
+        alone = layer.keeps < 0
+        scratch = 0 if layer.is_simple or layer.keeps == len(launches.chunks) else most
         self.wanted = [
             *launches.wanted(),
-            0 if layer.is_simple or keeps == 2 else most * layer.gates,
-            0 if layer.is_simple or keeps == 2 else most * layer.hidden,
-            *[0 if keeps else numel(layer.shape(name, launches.dtype)) for name in layer.starts],
+            scratch * layer.gates,
+            scratch * layer.hidden,
+            *[numel(layer.shape(name, dtype)) if alone else 0 for name in layer.starts],
         ]
-        self.keeps = keeps
 
     def __call__(self, *addresses: int) -> None:
         launches, layer, size = self.launches, self.layer, self.launches.size
         places = dict(zip(self.names, addresses, strict=True))
+        kept = layer.chunks_kept(launches.dtype)
         with launches.scratch(*self.wanted) as blocks:
             *scratch, gates, beside = blocks[:6]
-            if not self.keeps:
+            if layer.keeps < 0:
                 places |= zip(layer.starts, blocks[6:], strict=True)
             for chunk in launches.chunks:
                 out = places["out"] + chunk.low * layer.shown * size
+                made = (gates, beside)
                 if layer.is_simple:
-                    gates = out
-                elif self.keeps == 2:
-                    gates = places["gates"] + chunk.low * layer.gates * size
-                    beside = places["beside"] + chunk.low * layer.hidden * size
-                launches.run(chunk, places, gates, beside, out, scratch)
-                self._hand_on(chunk, places, (out, beside))
+                    made = (out, 0)
+                elif chunk in kept:
+                    made = launches.kept_at(chunk, places)
+                launches.run(chunk, places, *made, out, scratch)
+                self._hand_on(chunk, places, (out, made[1]))
 
     def _hand_on(self, chunk: Chunk, places: Places, made: tuple[int, int]) -> None:
         """Copy the states of sequences that end, and those before the next chunk."""
@@ -313,8 +331,3 @@ class Forward:
                 row = 0 if chunk.start < 0 else chunk.start + chunk.steps[0][1]
                 to = places[f"start_{name}"] + row * width * launches.size
                 launches.gather(to, chunk.onward, sources, width)
-
-
-def saves(layer: Layer, keeps: int) -> tuple[str, ...]:
-    """The results that are saved only: see `Forward`."""
-    return (*(layer.starts if keeps else ()), *(layer.kept[1:] if keeps == 2 else ()))

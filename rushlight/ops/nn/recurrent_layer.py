@@ -14,8 +14,8 @@ from rushlight.core.dtypes import FLOAT
 from rushlight.core.shapes import Spec, numel
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.nn.recurrent import States, Weights, loop
-from rushlight.ops.nn.recurrent_gradient import Backward
-from rushlight.ops.nn.recurrent_launches import GATES, Forward, Launches, Layer, saves
+from rushlight.ops.nn.recurrent_gradient import PART, Backward
+from rushlight.ops.nn.recurrent_launches import GATES, Forward, Launches, Layer
 from rushlight.ops.view import views
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import is_followed
@@ -29,11 +29,11 @@ _COST_OF_PRODUCT = 0.02  # see matmul
 
 
 def _layer(ins: Sequence[Spec], static: Static) -> Layer:
-    """The layer of operands, where `static` begins with mode, counts, reverse and bias."""
-    mode, counts, reverse, bias = static[:4]
+    """The layer of operands, where `static` begins with mode, counts, reverse, bias and keeps."""
+    mode, counts, reverse, bias, keeps = static[:5]
     w_ih, w_hh = ins[3 if mode == "LSTM" else 2 :][:2]
     hidden = w_hh.shape[0] // GATES[mode]
-    return Layer(mode, counts, reverse, w_ih.shape[1], hidden, w_hh.shape[1], bias)
+    return Layer(mode, counts, reverse, w_ih.shape[1], hidden, w_hh.shape[1], bias, keeps)
 
 
 def _cost(layer: Layer) -> float:
@@ -43,7 +43,7 @@ def _cost(layer: Layer) -> float:
 class Recurrent(Op):
     """All steps of a layer: output and final states, then saves. See `Layer` for the names.
 
-    `static` is (mode, counts, reverse, bias, keeps); `Forward` says what it keeps.
+    `static` is (mode, counts, reverse, bias, keeps).
     """
 
     __slots__ = ()
@@ -52,30 +52,30 @@ class Recurrent(Op):
         pool = check_devices(NAME, ins)
         dtype = ins[0].dtype
         check_device_dtype(NAME, pool, dtype)
-        layer, keeps = _layer(ins, static), static[4]
-        names = (*layer.results, *saves(layer, keeps))
+        layer = _layer(ins, static)
+        names = (*layer.results, *layer.saves)
         outs = [Spec.of(pool, dtype, layer.shape(name, dtype)) for name in names]
-        launch = Forward(Launches(pool, layer, dtype), keeps)
+        launch = Forward(Launches(pool, layer, dtype))
         return Plan(self, ins, outs, launch, static, cost=_cost(layer))
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
-        layer, keeps, n = _layer(plan.ins, plan.static), plan.static[4], len(plan.ins)
+        layer, n = _layer(plan.ins, plan.static), len(plan.ins)
         count = len(layer.results)
         asked = tuple(name for i, name in enumerate(layer.operands) if needs >> i & 1)
         # Saved: the starts and what is kept; the output is the first result.
-        saved = (*range(count, len(plan.outs)), *((0,) if keeps == 2 else ()))
+        saved = (*range(count, len(plan.outs)), *((0,) if layer.keeps > 0 else ()))
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             came = grads[:count]
-            recorded = STATE.get().grad or not keeps
+            recorded = STATE.get().grad or layer.keeps < 0
             if recorded or any(g is not None and g._spec.hidden for g in came):
                 return _by_steps(came, values[:n], plan.static, needs)
             names = tuple(r for r, g in zip(layer.results, came, strict=True) if g is not None)
             outs = values[n:]
-            kept = [outs[0], *outs[count + len(layer.states) :]] if keeps == 2 else []
-            given = [g for g in came if g is not None]
-            given += [*values[:n], *outs[count : count + len(layer.states)], *kept]
-            static = (*plan.static[:4], asked, names, keeps == 2)
+            starts = count + len(layer.states)
+            given = [*[g for g in came if g is not None], *values[:n], *outs[count:starts]]
+            given += [outs[0], *outs[starts:]] if layer.keeps else []
+            static = (*plan.static, asked, names)
             made = call.call(_gradient, [views.contiguous(v) for v in given], static)
             parts = dict(zip(asked, made if isinstance(made, tuple) else (made,), strict=True))
             return [parts.get(name) for name in layer.operands]
@@ -88,20 +88,21 @@ class Recurrent(Op):
 class RecurrentGradient(Op):
     """The gradients of the operands that are asked for.
 
-    `static` is (mode, counts, reverse, bias, asked, came, kept): see `Backward`.
+    `static` is (mode, counts, reverse, bias, keeps, asked, came): see `Backward`.
     """
 
     __slots__ = ()
 
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
-        asked, came, keeps = static[4:]
+        asked, came = static[5:]
         pool: Any = ins[0].device
         dtype = ins[0].dtype
         layer = _layer(ins[len(came) :], static)
         outs = [Spec.of(pool, dtype, layer.shape(name, dtype)) for name in asked]
-        kept = layer.kept if keeps else ()
-        launch = Backward(Launches(pool, layer, dtype), asked, came, kept)
-        return Plan(self, ins, outs, launch, static, cost=_cost(layer) * (2 if keeps else 3))
+        launches = Launches(pool, layer, dtype)
+        again = 1 - layer.keeps / len(launches.chunks)
+        launch = Backward(launches, asked, came)
+        return Plan(self, ins, outs, launch, static, cost=_cost(layer) * (2 + again))
 
 
 _recurrent = Recurrent(NAME, "All steps of one direction of a recurrent layer.")
@@ -150,22 +151,35 @@ def _loop(mode: str, operands: Sequence[Value], counts: Sequence[int], reverse: 
     return (out, *final)
 
 
-def _keeps(layer: Layer, operands: Sequence[Value]) -> int:
-    """What is saved: see `Forward`.
+def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
+    """The number of chunks of which all is saved: see `Layer.keeps`.
 
-    Inside a budget the gates are kept only where they and the backward pass take no room from other
-    values.
+    Inside a budget they are as many as leave room for the backward passes of this layer and of
+    `later` ones like it: the states and the weights' gradients of each, and, of one layer, the
+    output's gradient and what a chunk takes. The inputs' gradient takes the room of temporaries of
+    the caller, which are gone by then.
     """
     if not any(map(is_followed, operands)):
-        return 0
+        return -1
     spec = operands[0]._spec
     pool: Any = spec.device
-    limit = pool.limit
-    if limit is None:
-        return 2
-    names = (*layer.kept, *layer.results, "out", *layer.operands)
-    needed = sum(numel(layer.shape(name, spec.dtype)) for name in names) * spec.dtype.itemsize
-    return 2 if pool.live + needed <= limit else 1
+    chunks = layer.chunks(spec.dtype)
+    if pool.limit is None:
+        return len(chunks)
+
+    size, most = spec.dtype.itemsize, max(chunk.rows for chunk in chunks)
+
+    def nbytes(*names: str) -> int:
+        return sum(numel(layer.shape(name, spec.dtype)) for name in names) * size
+
+    states = layer.shown + (layer.hidden if layer.is_lstm else 0)
+    scratch = (most + layer.batch) * (layer.gates + states) * size + PART
+    needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts, *layer.weights)
+    room = pool.limit - pool.live - needed - scratch
+    each = (layer.gates + layer.hidden) * size
+    if layer.is_simple or room >= layer.rows * each:
+        return len(chunks) if room >= 0 else 0
+    return max(0, (room - most * states * size) // (most * each))
 
 
 def layer(
@@ -175,10 +189,11 @@ def layer(
     states: States,
     weights: Weights,
     reverse: bool,
+    later: int = 0,
 ) -> tuple[Value, States]:
     """The states h after each step, as rows, and those after each sequence's last.
 
-    See Note [Recurrent layers].
+    `later` counts the layers that follow. See Note [Recurrent layers].
     """
     given = (rows, *states, *weights.given())
     specs = [v._spec for v in given]
@@ -192,6 +207,6 @@ def layer(
         return loop(mode, rows, counts, states, weights, reverse)
     static = (mode, tuple(counts), reverse, weights.b_ih is not None)
     operands = [views.contiguous(v) for v in given]
-    sizes = _layer([v._spec for v in operands], static)
-    out, *rest = call.call(_recurrent, operands, (*static, _keeps(sizes, operands)))
+    sizes = _layer([v._spec for v in operands], (*static, -1))
+    out, *rest = call.call(_recurrent, operands, (*static, _keeps(sizes, operands, later)))
     return out, tuple(rest[: len(states)])
