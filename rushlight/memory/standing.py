@@ -452,7 +452,10 @@ _COUNTED = {
     Counters: ("nodes", "nbytes"),
     Offloaded: ("out", "back"),
     Transfers: ("to_device", "to_host", "bytes_to_device", "bytes_to_host"),
-    FORESIGHT: ("steps", "record", "known", "has_backward", "fleeting", "now"),
+    FORESIGHT: (
+        *("steps", "record", "recipes", "known", "has_backward", "fleeting", "now"),
+        "next_drop",
+    ),
 }
 
 

@@ -6,7 +6,7 @@ import rushlight as rl
 from rushlight import memory
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import region
-from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, Foresight
+from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, STEADY, UNTIMED, Foresight
 from tests.memory.training_step import Model, plain
 
 
@@ -50,7 +50,7 @@ def test_a_step_that_differs_is_not_misled():
 
 
 class FakePlan:
-    pass
+    cost = 8.0
 
 
 def test_records_are_followed_call_by_call():
@@ -86,3 +86,47 @@ def test_what_is_not_used_again_goes_first():
         assert NEVER in policy.waits
         assert unused._memory.present_address is None
         assert used._memory.present_address is not None
+
+
+def test_least_times_become_costs_in_the_unit_of_the_estimates():
+    foresight = Foresight()
+    a, b, c = FakePlan(), FakePlan(), FakePlan()
+    for times in ((2.0, 3.0), (1.0, 9.0), (2.0, UNTIMED)):
+        for plan, seconds in zip((a, b, c), (*times, UNTIMED), strict=True):
+            foresight.call(plan, seconds)
+        foresight.begin()
+    first, _, last = foresight.steps
+    assert first.works == [8.0, 8.0, 8.0]  # one time does not count
+    assert last.seconds == [1.0, 3.0, UNTIMED]
+    assert last.works == [4.0, 12.0, 8.0]  # as much in all as estimated
+    assert last.repeats == 3
+
+
+class Rankings(region.Ranking):
+    made = 0
+
+    def __init__(self, *args: object) -> None:
+        Rankings.made += 1
+        super().__init__(*args)
+
+
+def test_a_steady_step_drops_what_the_step_before_dropped(monkeypatch):
+    monkeypatch.setattr(FORESIGHT, "steps", [])
+    monkeypatch.setattr(region, "Ranking", Rankings)
+    want, _, peak = plain()
+    model = Model()
+    memory.empty_cache()
+    made, again, limit = [], [], memory.allocated() + int(0.5 * peak)
+    with memory.budget(limit):
+        for i in range(2 * STEADY):
+            Rankings.made, before = 0, memory.recomputed()["calls"]
+            got = model.step()
+            assert i >= len(want) or got == want[i]
+            made.append(Rankings.made)
+            again.append(memory.recomputed()["calls"] - before)
+    assert made[0] and not any(made[STEADY:])
+    assert again[-1] and len(set(again[STEADY:])) == 1
+    with memory.budget(limit - (limit - memory.allocated()) // 8):  # other requests
+        Rankings.made = 0
+        model.step()
+        assert Rankings.made

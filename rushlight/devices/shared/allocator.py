@@ -260,11 +260,12 @@ class Pool:
         The smallest that suffices is taken, else the largest.
         """
         pieces: list[tuple[int, int]] = []
-        rooms = sorted([size for size in self.free if size >= PAGED and not size % PAGE])
+        free = self.free
+        rooms = sorted([size for size in free if free[size] and size >= PAGED and not size % PAGE])
         while room > 0 and rooms:
             at = min(bisect_left(rooms, room), len(rooms) - 1)
             size = rooms[at]
-            blocks = self.free[size]
+            blocks = free[size]
             if not blocks:
                 del rooms[at]
                 continue

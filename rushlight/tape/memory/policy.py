@@ -22,7 +22,8 @@ class Candidate:
     __slots__ = ("age", "fits", "nbytes", "runs", "storage", "wait", "work")
 
     nbytes: int  # the size of its block
-    # To rebuild it and its dropped ancestors, or to copy it: roughly elements times instructions.
+    # To rebuild it and its dropped ancestors, or to copy it: roughly elements times instructions,
+    # or measured times in that unit (Note [Foresight] 3).
     work: float
     age: int  # calls since its last use, or since that of a dropped value that is made from it
     # Calls until its next use, or until that of such a dropped value; None where no earlier step
@@ -89,10 +90,10 @@ def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
             stack.extend(waiting)
             continue
         stack.pop()
-        work = step.plan.cost
+        work = FORESIGHT.work(step)
         if missing:  # most often one was made from the others
             last = max(missing, key=costs.__getitem__)
-            work += costs[last] + sum([r.plan.cost for r in missing if r is not last])
+            work += costs[last] + sum([FORESIGHT.work(r) for r in missing if r is not last])
         # What a gradient was made from is freed with the gradients before it, and with their saves.
         costs[step] = _CALL + (max(work, step.path) if step.fleeting else work)
     return costs[recipe]

@@ -88,9 +88,9 @@ class Recipe:
     """
 
     __slots__ = (
-        *("__weakref__", "call", "fleeting", "length", "mark", "onto", "outs", "params", "path"),
-        *("plan", "proof", "record", "runs", "saved", "serial", "sources", "used", "wanted"),
-        "writes",
+        *("__weakref__", "call", "fleeting", "length", "mark", "number", "onto", "outs", "params"),
+        *("path", "plan", "proof", "record", "runs", "saved", "serial", "sources", "used"),
+        *("wanted", "writes"),
     )
 
     def __init__(
@@ -111,8 +111,8 @@ class Recipe:
         self.used = 0  # the tick of the last use, for staleness
         self.writes = 0  # in a row, up to this one
         self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
-        self.record: Any = None  # of the step, and the index of its call: see Note [Foresight]
-        self.call = 0
+        self.record: Any = None  # of the step: see Note [Foresight]
+        self.call = self.number = 0  # the index of its call, and its own, in the record
         self.wanted = 0  # the index of the call for which a dropped result made from it is rebuilt
         self.runs = 0  # how often it was run again
         # The last record that saved a result, which then stays until backward comes to it.

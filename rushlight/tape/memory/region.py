@@ -89,12 +89,6 @@ class Region:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
-class Drops:
-    """How many values were dropped so far."""
-
-    count = 0
-
-
 # Late, small, score, number, drops before the score, serial, storage.
 Item = tuple[bool, bool, float, int, int, int, "weakref.ref[Storage]"]
 
@@ -130,7 +124,7 @@ class Ranking:
         late = recipe.fleeting and candidate.wait != NEVER and not self.copied
         small = storage.room < _SMALLEST_DROP
         score = self.policy.score(candidate)
-        return late, small, score, number, Drops.count, recipe.serial, weakref.ref(storage)
+        return late, small, score, number, Counters.drops, recipe.serial, weakref.ref(storage)
 
     def choose(self, room: int, want: int, spared: set[Storage], late: bool) -> list[Storage]:
         """The first storages, of `want` bytes or with one of the room asked for, or all.
@@ -152,7 +146,7 @@ class Ranking:
                 continue
             if recipe.used > self.tick:  # it is ranked again next time
                 continue
-            if item[4] != Drops.count:
+            if item[4] != Counters.drops:
                 again = self._item(storage, item[3], costs)
                 if (again[0] and not late) or (items and again > items[0]):
                     heappush(items, again)
@@ -237,13 +231,27 @@ def free_sources(pool: Pool) -> bool:
 
 
 def _choose(pool: Pool, room: int, there: Offload) -> list[Storage]:
-    """The storages to drop."""
+    """The storages to drop: those of an equal step before, or the first of a ranking."""
     limit = pool.limit
     over = 0 if limit is None else pool.live + room - limit
     want = over if over > 0 else room  # the device itself is full
-    pinned, brought = Pins.pinned(), Pins.pinned(frames=True)
+    policy, pinned = _policy(), Pins.pinned()
+    plans = policy is LEAST_WORK and there is offload.NEVER
+    chosen = FORESIGHT.planned(pool, room, want) if plans else []
+    if not chosen or not pinned.isdisjoint(chosen):
+        chosen = _rank(pool, room, want, policy, there, pinned)
+    if plans and chosen:
+        FORESIGHT.note_drop(pool, room, want, chosen)
+    return chosen
+
+
+def _rank(
+    pool: Pool, room: int, want: int, policy: Policy, there: Offload, pinned: set[Storage]
+) -> list[Storage]:
+    """The first storages of a ranking, those before `pinned` that suffice."""
+    brought = Pins.pinned(frames=True)
     spared = brought | Pins.needed_soon()
-    policy, key = _policy(), (pool, room)
+    key = (pool, room)
     ranking = _RANKINGS.get(key)
     if (
         ranking is not None
@@ -330,7 +338,7 @@ def _want_sources(recipe: Recipe) -> None:
 
 
 def drop(storage: Storage) -> None:
-    Drops.count += 1
+    Counters.drops += 1
     recipe = storage.recipe  # None: its owner frees it
     if recipe is not None and storage.copy is None:
         _want_sources(recipe)

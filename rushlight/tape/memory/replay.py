@@ -44,6 +44,7 @@ from rushlight.core.errors import BudgetError, InplaceError, RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import offload, refusal
+from rushlight.tape.memory.foresight import UNTIMED
 from rushlight.tape.memory.recipe import (
     LONGEST,
     MOST_WRITES,
@@ -81,6 +82,7 @@ class Counters:
     nodes = 0
     nbytes = 0
     tick = 0
+    drops = 0  # values dropped so far
     # Is told of drops and rebuilds: see Note [Recording memory].
     watch: ClassVar[Any] = None
 
@@ -188,13 +190,13 @@ def run_in_region(
         try:
             ins = present(inputs)
             if ins is not None:
-                storages = _run_pinned(plan, inputs, ins, params)
+                storages, seconds = _run_pinned(plan, inputs, ins, params)
             else:
                 with Pins() as pins:
-                    storages = _run_pinned(plan, (), bring(inputs, pins), params)
+                    storages, seconds = _run_pinned(plan, (), bring(inputs, pins), params)
         except BudgetError as error:
             raise refusal.explained(error, plan, inputs) from None
-        leave_recipe(plan, inputs, params, storages, region)
+        leave_recipe(plan, inputs, params, storages, region, seconds)
     return storages
 
 
@@ -240,16 +242,20 @@ def present(inputs: Sequence[Value]) -> list[int] | None:
 
 def _run_pinned(
     plan: Plan, inputs: Sequence[Value], ins: list[int], params: tuple[Any, ...]
-) -> list[Storage]:
+) -> tuple[list[Storage], float]:
+    """The results, and the time of the launch: Note [Foresight] 3."""
     # No call between `append` and `try` or in `finally`: Ctrl-C leaves nothing pinned.
     running = Pins.running
     try:
         running.append(inputs)
         storages = [make_storage(plan.pool, room) for room in plan.rooms]
+        drops, began = Counters.drops, perf_counter()
         plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+        seconds = perf_counter() - began
     finally:
         del running[-1]
-    return storages
+    timed = drops == Counters.drops and plan.pool.device.limits.host_memory
+    return storages, seconds if timed else UNTIMED
 
 
 def leave_recipe(
@@ -258,19 +264,20 @@ def leave_recipe(
     params: tuple[Any, ...],
     storages: Sequence[Storage],
     region: Any,
+    seconds: float = UNTIMED,
 ) -> None:
     """Note a call in a region: the uses of its inputs, and the recipe of its results."""
-    note_call(plan, inputs, region)
+    note_call(plan, inputs, region, seconds)
     if region.rebuilds(plan):
         sources = tuple([source_of(value) for value in inputs])
         adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
 
 
-def note_call(plan: Plan, inputs: Sequence[Value], region: Any) -> None:
+def note_call(plan: Plan, inputs: Sequence[Value], region: Any, seconds: float = UNTIMED) -> None:
     tick = Counters.tick = Counters.tick + 1
     record, foresight = None, region.foresight
     if foresight is not None:
-        foresight.call(plan)
+        foresight.call(plan, seconds)
         record = foresight.record
     for value in inputs:
         storage = value._memory
@@ -293,8 +300,7 @@ def adopt_all(recipe: Recipe, storages: Sequence[Storage | None], region: Any) -
         return
     foresight = region.foresight
     if foresight is not None:
-        recipe.record, recipe.call = foresight.record, foresight.now
-        recipe.fleeting = foresight.fleeting
+        foresight.number(recipe)
     pool = recipe.plan.pool
     if pool.reclaim is None:
         region.enable_reclaim(pool)
