@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 import rushlight as rl
 from rushlight import memory
 from rushlight.devices.shared.registry import pool_of
-from rushlight.tape.memory import region
-from tests.memory.training_step import Model, plain
+from rushlight.tape.memory import region, replay
+from rushlight.tape.memory.recipe import Recipe
+from tests.memory.training_step import Model, bits, plain
 
 SIZE = 1 << 14
 
@@ -203,3 +206,50 @@ def test_a_value_that_was_rebuilt_is_dropped_later():
     assert policy.score(seen) < score
     policy.seen.clear()
     del a, seen
+
+
+def test_what_was_rebuilt_a_few_times_goes_last(drops):
+    x = rl.rand(SIZE)
+    with memory.budget(1 << 30, policy=ByOp("sin", "cos")):
+        often, seldom = x.sin(), x.cos()
+        often._memory.recipe.runs = region.FEW
+        region.reclaim(pool_of("cpu"), 1 << 12)
+        assert drops == ["cos"]
+        region.reclaim(pool_of("cpu"), 1 << 12)
+        assert drops == ["cos", "sin"]
+        del often, seldom
+
+
+@pytest.mark.parametrize("share", [0.5, 0.35, 0.25])
+def test_no_value_is_rebuilt_more_than_a_few_times_in_a_step(share, monkeypatch):
+    runs: Counter[Recipe] = Counter()
+    finish = replay.Rebuild._finish
+
+    def counted(self, frame, recipe):
+        runs[recipe] += 1
+        return finish(self, frame, recipe)
+
+    monkeypatch.setattr(replay.Rebuild, "_finish", counted)
+    weights = [(rl.randn(64, 64) * 0.1).requires_grad_() for _ in range(24)]
+    x = rl.randn(256, 64)
+
+    def step():
+        h = x
+        for w in weights:
+            h = h + (h @ w).tanh()
+        h.sum().backward()
+        found = bits(*[w.grad for w in weights])
+        for w in weights:
+            w.grad = None
+        return found
+
+    memory.empty_cache()
+    memory.reset_peak()
+    base = memory.allocated()
+    want, peak = step(), memory.peak() - base
+    memory.empty_cache()
+    with memory.budget(base + int(share * peak)):
+        for _ in range(3):
+            runs.clear()
+            assert step() == want
+            assert 1 <= max(runs.values()) <= region.FEW

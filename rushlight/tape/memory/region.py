@@ -24,6 +24,8 @@ from rushlight.tape.record.value import Node, Value
 
 # Dropping a block smaller than this frees too little to be worth a rebuild.
 _SMALLEST_DROP = 4096
+# What was rebuilt so often is dropped again only where nothing else suffices.
+FEW = 3
 
 
 class Region:
@@ -89,8 +91,8 @@ class Region:
         return storage.recipe is not None and storage.recipe.mark.within(self.mark)
 
 
-# Late, small, score, number, drops before the score, serial, storage.
-Item = tuple[bool, bool, float, int, int, int, "weakref.ref[Storage]"]
+# Late, worn, small, score, number, drops before the score, serial, storage.
+Item = tuple[bool, bool, bool, float, int, int, int, "weakref.ref[Storage]"]
 
 
 class Ranking:
@@ -122,9 +124,10 @@ class Ranking:
         candidate = Candidate(storage, self.room, costs, self.offload)
         # What a backward pass has made comes last: to rebuild it is to repeat the pass.
         late = recipe.fleeting and candidate.wait != NEVER and not self.copied
+        worn = recipe.runs >= FEW and not self.copied
         small = storage.room < _SMALLEST_DROP
         score = self.policy.score(candidate)
-        return late, small, score, number, Counters.drops, recipe.serial, weakref.ref(storage)
+        return late, worn, small, score, number, Counters.drops, recipe.serial, weakref.ref(storage)
 
     def choose(self, room: int, want: int, spared: set[Storage], late: bool) -> list[Storage]:
         """The first storages, of `want` bytes or with one of the room asked for, or all.
@@ -146,8 +149,8 @@ class Ranking:
                 continue
             if recipe.used > self.tick:  # it is ranked again next time
                 continue
-            if item[4] != Counters.drops:
-                again = self._item(storage, item[3], costs)
+            if item[5] != Counters.drops:
+                again = self._item(storage, item[4], costs)
                 if (again[0] and not late) or (items and again > items[0]):
                     heappush(items, again)
                     continue
@@ -177,7 +180,7 @@ def reclaim(pool: Pool, room: int) -> bool:
         while True:
             chosen = _choose(pool, room, there)
             if not chosen:
-                return pool.live < live or free_sources(pool)
+                return pool.live < live or free_sources(pool) or free_sources(pool, last=True)
             gone = [storage for storage in chosen if _let_go(storage, there)]
             Pins.note_dropped(gone)
             if gone:
@@ -207,20 +210,21 @@ def _has_grown(pool: Pool) -> bool:
     return (static - least) * 8 > pool.live - least
 
 
-def free_sources(pool: Pool) -> bool:
+def free_sources(pool: Pool, last: bool = False) -> bool:
     """Free plain storages that only recipes hold, where the storages made from them are smaller.
 
     These become plain: see Note [Recipes]. Whether any was freed. No search follows another that
-    was a few calls before among many recipes.
+    was a few calls before among many recipes. `last`: nothing can be dropped, so that what is made
+    from them is pinned, and becomes plain whatever its size.
     """
     since = Counters.tick - _Search.tick
-    if Pins.in_replay() or 0 <= since * 16 < _Search.recipes:
+    if Pins.in_replay() or (0 <= since * 16 < _Search.recipes and not last):
         return False
     live = pool.live
     groups, _Search.recipes = groups_of_sources(pool)
     _Search.tick = Counters.tick
     for nbytes, made in groups:
-        if nbytes > sum([storage.room for storage in made]) and all(
+        if (last or nbytes > sum([storage.room for storage in made])) and all(
             storage.recipe is not None and storage.block is not None for storage in made
         ):
             for storage in made:
