@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Its functions make no enumerations, as those of `signal` do.
+import _signal  # type: ignore[import-not-found]
 import _thread
 import dis
 import functools
@@ -17,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Signals whose handlers raise: Ctrl-C, termination, alarms.
 _RAISING = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
+    int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
 ]
 
 
@@ -34,10 +36,10 @@ class Uninterrupted:
             return
         try:
             for number in _RAISING:
-                handler = signal.getsignal(number)
+                handler = _signal.getsignal(number)
                 if callable(handler):
                     self.before[number] = handler
-                    signal.signal(number, self._note)
+                    _signal.signal(number, self._note)
         except BaseException:  # a signal that is not deferred yet
             self._put_back()
             raise
@@ -51,7 +53,7 @@ class Uninterrupted:
         for _ in range(4):
             try:
                 while left:
-                    signal.signal(*left[-1])
+                    _signal.signal(*left[-1])
                     del left[-1]
                 break
             except BaseException as error:

@@ -40,7 +40,7 @@ def test_handlers_come_back_whenever_a_signal_comes(at, handlers, monkeypatch):
         (),
         {"signal": staticmethod(interrupted), "getsignal": staticmethod(signal.getsignal)},
     )
-    monkeypatch.setattr(interrupts, "signal", patched)
+    monkeypatch.setattr(interrupts, "_signal", patched)
     with pytest.raises(KeyboardInterrupt), interrupts.Uninterrupted():
         pass
     assert [signal.getsignal(number) for number in NUMBERS] == [_ignore] * 3

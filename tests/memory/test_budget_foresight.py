@@ -6,7 +6,8 @@ import rushlight as rl
 from rushlight import memory
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import region
-from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, STEADY, UNTIMED, Foresight
+from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, STEADY, Foresight
+from rushlight.tape.memory.recipe import UNTIMED
 from tests.memory.training_step import Model, plain
 
 

@@ -261,7 +261,7 @@ class Pool:
         """
         pieces: list[tuple[int, int]] = []
         free = self.free
-        rooms = sorted([size for size in free if free[size] and size >= PAGED and not size % PAGE])
+        rooms = sorted([size for size in free if size >= PAGED and free[size] and not size % PAGE])
         while room > 0 and rooms:
             at = min(bisect_left(rooms, room), len(rooms) - 1)
             size = rooms[at]

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rushlight.devices.shared.allocator import Pool, Storage
-from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.memory.recipe import UNTIMED, Recipe
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE, WALK
 
@@ -38,7 +38,6 @@ NEVER = 1 << 30  # calls until the next use of what is not used again
 
 
 STEADY = 4
-UNTIMED = float("inf")
 
 
 class Drop(NamedTuple):
@@ -67,7 +66,10 @@ class Record:
 
     def close(self) -> None:
         """Compute the calls' work: measured where possible, in the unit of the estimates."""
-        pairs = list(zip(self.seconds, self.costs, strict=True))
+        count = len(self.uses)
+        if count < len(self.plans):  # it ended before the known one, whose lists it had
+            self.plans, self.costs = self.plans[:count], self.costs[:count]
+        pairs = list(zip(self.seconds, self.costs, strict=False))
         timed = [pair for pair in pairs if pair[0] != UNTIMED]
         seconds = sum([s for s, _ in timed])
         per_second = sum([cost for _, cost in timed]) / seconds if seconds else 0.0
@@ -92,7 +94,7 @@ class Foresight:
 
     def begin(self) -> None:
         """Begin another step."""
-        if self.record.plans:
+        if self.record.uses:
             self.record.close()
             self.steps = [*self.steps[1 - MOST_STEPS :], self.record]
         self.record, self.recipes = Record(), []
@@ -110,28 +112,45 @@ class Foresight:
         walk = WALK.get()
         if walk is not None:
             self.has_backward = True
-        elif self.has_backward and STATE.get().grad:
-            self.begin()
-        self.fleeting = walk is not None and not walk.create
-        now, record, known, key = self.now + 1, self.record, self.known, id(plan)
+            self.fleeting = not walk.create
+        else:
+            if self.has_backward and STATE.get().grad:
+                self.begin()
+            self.fleeting = False
+        now, record, known = self.now + 1, self.record, self.known
+        if known is None or now >= len(known.plans) or known.plans[now] != id(plan):
+            self._leave_known(plan, now, seconds)
+            return
+        least = known.seconds[now]
+        record.seconds.append(seconds if seconds < least else least)
+        record.uses.append([])
+        self.now = now
+
+    def _leave_known(self, plan: Plan, now: int, seconds: float) -> None:
+        """Count a call that the known record does not have there, and look for another one."""
         if now >= MOST_CALLS:
             self.begin()
-            now, record, known = 0, self.record, None
-        self.now = now
-        record.plans.append(key)
-        record.uses.append([])
+            now = 0
+        record, known = self.record, self.known
+        if known is not None:  # whose lists it had
+            record.plans, record.costs = known.plans[:now], known.costs[:now]
+        record.plans.append(id(plan))
         record.costs.append(plan.cost)
-        if not now or (known is not None and (now >= len(known.plans) or known.plans[now] != key)):
+        self.now = now
+        if not now or known is not None:
             count = now + 1
-            known = self.known = next(
-                (s for s in reversed(self.steps) if s.plans[:count] == record.plans), None
-            )
-            steady = not now and known is not None and known.repeats >= STEADY - 1
-            self.next_drop = 0 if steady else None
+            found = (s for s in reversed(self.steps) if s.plans[:count] == record.plans)
+            known = self.known = next(found, None)
+            record.repeats = 1
+            self.next_drop = None
         if known is not None:
+            record.plans, record.costs = known.plans, known.costs
             record.repeats = known.repeats + 1
             seconds = min(seconds, known.seconds[now])
+            if not now and known.repeats >= STEADY - 1:
+                self.next_drop = 0
         record.seconds.append(seconds)
+        record.uses.append([])
 
     def wait(self, recipe: Recipe) -> int | None:
         """The calls until a recipe's results are used next; None where nothing tells."""

@@ -40,6 +40,7 @@ LONGEST = 4096
 # The op of the recipes of settled storages: see Note [Offload].
 SETTLED = Op("copied back", "Bytes that were copied out of device memory.")
 MOST_WRITES = 64
+UNTIMED = float("inf")  # the seconds of a call that was not timed: see Note [Foresight]
 
 # Weak references by identity: an entry is removed with its object.
 Weakly = dict[int, "weakref.ref[Any]"]

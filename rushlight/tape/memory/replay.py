@@ -44,10 +44,10 @@ from rushlight.core.errors import BudgetError, InplaceError, RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import offload, refusal
-from rushlight.tape.memory.foresight import UNTIMED
 from rushlight.tape.memory.recipe import (
     LONGEST,
     MOST_WRITES,
+    UNTIMED,
     Mark,
     Recipe,
     Source,
@@ -196,7 +196,10 @@ def run_in_region(
                     storages, seconds = _run_pinned(plan, (), bring(inputs, pins), params)
         except BudgetError as error:
             raise refusal.explained(error, plan, inputs) from None
-        leave_recipe(plan, inputs, params, storages, region, seconds)
+        note_call(plan, inputs, region, seconds)
+        if region.rebuilds(plan):
+            sources = tuple([source_of(value) for value in inputs])
+            adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
     return storages
 
 
@@ -258,32 +261,17 @@ def _run_pinned(
     return storages, seconds if timed else UNTIMED
 
 
-def leave_recipe(
-    plan: Plan,
-    inputs: Sequence[Value],
-    params: tuple[Any, ...],
-    storages: Sequence[Storage],
-    region: Any,
-    seconds: float = UNTIMED,
-) -> None:
-    """Note a call in a region: the uses of its inputs, and the recipe of its results."""
-    note_call(plan, inputs, region, seconds)
-    if region.rebuilds(plan):
-        sources = tuple([source_of(value) for value in inputs])
-        adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
-
-
 def note_call(plan: Plan, inputs: Sequence[Value], region: Any, seconds: float = UNTIMED) -> None:
     tick = Counters.tick = Counters.tick + 1
     record, foresight = None, region.foresight
     if foresight is not None:
         foresight.call(plan, seconds)
         record = foresight.record
+    if region.listens:
+        for value in inputs:
+            region.use(value._memory)
     for value in inputs:
-        storage = value._memory
-        if region.listens:
-            region.use(storage)
-        recipe = storage.recipe
+        recipe = value._memory.recipe
         if recipe is not None:
             recipe.used = tick
             if record is not None and recipe.record is record:
