@@ -15,10 +15,11 @@ from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.cuda.device import CudaDevice
 from rushlight.devices.reference import ReferenceDevice
 from rushlight.devices.shared.registry import pool_of
-from rushlight.kernel.shapes import Attend, Map
+from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import arg
 from tests.devices import attend_cases, cuda_launches as cases
 from tests.devices.cuda_selfcheck import launched, launched_on_host
+from tests.devices.test_webgpu_attend import on_host, run_on
 
 ADD = Map(
     (float32,), (float32, float32), (), (arg(0, float32) + arg(1, float32),), 0, ("1", "1", "1")
@@ -50,25 +51,9 @@ def test_kernels_agree_with_the_reference(cuda: CudaDevice, group: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [float64, float32, bfloat16, float16], ids=lambda d: d.name)
 def test_attention_agrees_with_the_reference(cuda: CudaDevice, dtype: DType):
-    def on_host(kernel: Attend, arrays: list[np.ndarray], numbers: list[float]) -> None:
-        ReferenceDevice().build(kernel)(*(a.ctypes.data for a in arrays), *numbers)
-
-    def on_gpu(kernel: Attend, arrays: list[np.ndarray], numbers: list[float]) -> None:
-        """Each array's whole block is copied in and out, so what lies between stays."""
-        roots = [a if a.base is None else a.base for a in arrays]
-        places = [cuda.alloc(max(r.nbytes, 64)) for r in roots]
-        for place, root in zip(places, roots, strict=True):
-            cuda.copy_in(place, root.reshape(-1).view(np.uint8).data)
-        moved = [
-            p + a.ctypes.data - r.ctypes.data for p, a, r in zip(places, arrays, roots, strict=True)
-        ]
-        cuda.build(kernel)(*moved, *numbers)
-        for place, root in zip(places, roots, strict=True):
-            cuda.copy_out(place, root.reshape(-1).view(np.uint8).data)
-            cuda.free(place, max(root.nbytes, 64))
-
-    cases = [*attend_cases.cases(dtype), *attend_cases.wide_cases(dtype)]
-    found = [text for case in cases for text in attend_cases.wrong(case, on_gpu, on_host)]
+    run = run_on(cuda)
+    every = [*attend_cases.cases(dtype), *attend_cases.wide_cases(dtype)]
+    found = [text for case in every for text in attend_cases.wrong(case, run, on_host)]
     assert not found, "\n".join(found)
 
 

@@ -135,6 +135,7 @@ static void matrices(unsigned (&r)[4], const unsigned short* at, const bool turn
 static void load_4(unsigned (&r)[4], const unsigned short* at) { matrices(r, at, false); }
 static void load_4_turned(unsigned (&r)[4], const unsigned short* at) { matrices(r, at, true); }
 static float power_of_2(const float x) { return std::exp2(x); }
+static float power(const float x) { return std::exp2(x); }
 static float half_of(unsigned word, unsigned e);
 static void mma(float (&c)[4], const unsigned (&a)[4], const unsigned b0, const unsigned b1) {
     const unsigned me = threadIdx.x, first = me & ~31u, lane = me % 32;
@@ -197,7 +198,7 @@ extern "C" int bind(void*) { return 0; }
 
 def _text(kernel: Kernel) -> str:
     """The emitted text, with the emulation's functions in place of inline PTX."""
-    text = emit(kernel).replace(attend_fma.ASYNC, "")
+    text = emit(kernel).replace(attend_fma.ASYNC, "").replace(attend_fma.POWERS[4], "")
     for kind in ("f16", "bf16"):
         text = text.replace(attend_mma.WARP_OPS.replace("KIND", kind), HALVES)
     for name in ("Four", "Eight"):

@@ -46,8 +46,15 @@ def test_every_case(dtype, tmp_path: Path):
 
 def test_tiles_fit_the_shared_memory_of_each_gpu():
     """227 KiB of Hopper, 163 of Ampere, 99 of consumer cards, 48 of none."""
-    widths = [attend.widest(kibibytes << 10) for kibibytes in (227, 163, 99, 48)]
-    assert widths == sorted(widths, reverse=True) and widths[0] == 256 and widths[-1] == 0
+    found = {
+        dtype.name: [attend.widest(dtype, kibibytes << 10) for kibibytes in (227, 163, 99, 48)]
+        for dtype in (float32, float64, bfloat16)
+    }
+    assert found == {
+        "float32": [256, 64, 32, 0],
+        "float64": [256, 64, 32, 0],
+        "bfloat16": [256, 128, 64, 0],
+    }
 
 
 def test_halves_take_tensor_cores_up_to_128_features():

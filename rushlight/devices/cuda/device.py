@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rushlight.core import locks
-from rushlight.core.dtypes import ALL
+from rushlight.core.dtypes import ALL, FLOAT, DType
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.cuda import arrays, convolve, cudnn, gemm
+from rushlight.devices.cuda import arrays, convolve, cudnn, cudnn_attention, gemm
 from rushlight.devices.cuda.driver import (
     DEFAULT_STREAM,
     compile_kernel,
@@ -86,8 +86,8 @@ class CudaDevice:
             asynchronous=True,
             largest_block=int(found["totalGlobalMem"]),
             description=description,
-            attends=0 if self.session.is_hip else attend.widest(_shared_memory(found)),
             convolves=("image", "back", "weights"),
+            attends=() if self.session.is_hip else _widest_heads(found),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
             lists=self._build_list,
         )
@@ -123,15 +123,26 @@ class CudaDevice:
             return library.build(self, kernel) if own is None else own
         if isinstance(kernel, Convolve):
             return self._build_convolution(kernel)
-        launch = (
-            composed.build(kernel, self, self._pool)
-            if composed.is_composed(kernel)
-            else self._build_own(kernel)
-        )
+        if isinstance(kernel, Attend):
+            return self._build_attention(kernel)
+        if composed.is_composed(kernel):
+            return composed.build(kernel, self, self._pool)
+        launch = self._build_own(kernel)
         if isinstance(kernel, Contract) and gemm.takes(kernel) and self.cublas is not None:
             copy = self._build_own(gemm.copy_kernel(kernel.dtype))
             return gemm.Gemm(kernel, self.cublas, launch, copy, self._pool)
         return launch
+
+    def _build_attention(self, kernel: Attend) -> Launch:
+        def own() -> Launch:
+            if composed.is_composed(kernel):
+                return composed.build(kernel, self, self._pool)
+            return self._build_own(kernel)
+
+        frontend = cudnn_attention.frontend() if cudnn_attention.takes(kernel) else None
+        if frontend is not None:
+            return cudnn_attention.Attention(frontend, kernel, self.session, own, self._pool)
+        return own()
 
     def _build_convolution(self, kernel: Convolve) -> Launch:
         def own() -> Launch:
@@ -267,9 +278,10 @@ class CudaDevice:
             raise BoundsError(f"{', '.join(bad)}: an index is out of range")
 
 
-def _shared_memory(properties: dict[str, Any]) -> int:
-    """The bytes that a block can have; 0 where the GPU has no tensor cores for bfloat16."""
-    return int(properties["sharedMemPerBlockOptin"]) if properties["major"] >= 8 else 0
+def _widest_heads(properties: dict[str, Any]) -> tuple[tuple[DType, int], ...]:
+    """For Attend: by its shared memory; none where it has no tensor cores for bfloat16."""
+    shared = int(properties["sharedMemPerBlockOptin"]) if properties["major"] >= 8 else 0
+    return tuple((dtype, attend.widest(dtype, shared)) for dtype in FLOAT)
 
 
 def _address_of(view: memoryview) -> int:

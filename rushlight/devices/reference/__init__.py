@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rushlight.core.dtypes import ALL, DType, bfloat16, compute_type, float32
+from rushlight.core.dtypes import ALL, FLOAT, DType, bfloat16, compute_type, float32
 from rushlight.core.errors import BoundsError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.reference.convolve import convolve
@@ -358,7 +358,7 @@ class ReferenceDevice:
         host_memory=True,
         asynchronous=False,
         largest_block=1 << 46,
-        attends=1 << 20,
+        attends=tuple((dtype, 1 << 20) for dtype in FLOAT),
         description=f"kernels interpreted by NumPy {np.__version__}",
         convolves=("image", "back", "weights"),
     )

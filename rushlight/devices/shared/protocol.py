@@ -62,7 +62,8 @@ class Limits:
     # What of Convolve it builds, and that is faster than windows. With "back" these are "image" and
     # "weights" too, for all floats and numbers of dimensions; without, two dimensions of float32.
     convolves: tuple[str, ...] = ()
-    attends: int = 0  # it builds Attend for heads of at most so many features
+    # The types for which it builds Attend, and the widest head of each.
+    attends: tuple[tuple[DType, int], ...] = ()
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check
     software: bool = False  # runs on the host's processor, so it is no accelerator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import ALL, float64
+from rushlight.core.dtypes import ALL, DType, bfloat16, float16, float32, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared.allocator import Pool
@@ -14,6 +14,7 @@ from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.copies import Copies
 from rushlight.devices.webgpu.driver import Driver
 from rushlight.devices.webgpu.stream import BLOCKS
+from rushlight.emit.wgsl.attend import widest
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64
 
 NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
@@ -150,6 +151,14 @@ def _limits(opened: Opened) -> Limits:
         largest_block=largest // 64 * 64,
         description=opened.description,
         convolves=("image", "back", "weights"),
+        attends=_widest_heads(opened.limits),
         software=opened.software,
         own=STATUS_WORDS * 4 + BLOCKS,
     )
+
+
+def _widest_heads(limits: dict[str, int]) -> tuple[tuple[DType, int], ...]:
+    found = widest(
+        limits["max-compute-workgroup-storage-size"], limits["max-storage-buffers-per-shader-stage"]
+    )
+    return tuple((dtype, found) for dtype in (float32, float16, bfloat16))

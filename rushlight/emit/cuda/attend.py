@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from rushlight.core.dtypes import FLOAT, bool_, compute_type, float32, int64
+from rushlight.core.dtypes import DType, bool_, compute_type, float32, uint32
 from rushlight.emit.cuda import attend_fma, attend_mma
 from rushlight.emit.cuda.scalar import (
     COMPUTED,
@@ -30,9 +30,10 @@ from rushlight.emit.cuda.scalar import (
     statements,
     store,
 )
-from rushlight.kernel.attend import kept, operands_of, outputs_of, params_of
+from rushlight.kernel.attend import operands_of, outputs_of, params_of
 from rushlight.kernel.shapes import Attend
-from rushlight.scalar.ir import index, param
+from rushlight.scalar.ir import arg, const
+from rushlight.scalar.philox import philox
 
 _ALONG_THREADS = 256
 _STATIC = 2048  # bytes that the texts declare beside the tiles, at most
@@ -55,11 +56,11 @@ def tile_of(kernel: Attend) -> tuple[int, int, int]:
     return attend_fma.tile_of(kernel)
 
 
-def widest(shared: int) -> int:
+def widest(dtype: DType, shared: int) -> int:
     """The widest head for which every kernel fits into so many bytes of shared memory."""
     found = 0
     for width in attend_fma.WIDTHS:
-        kernels = [Attend(d, of, width, width) for d in FLOAT for of in ("output", "keys")]
+        kernels = [Attend(dtype, of, width, width, float32) for of in ("output", "keys", "mask")]
         if all(tile_of(kernel)[2] + _STATIC <= shared for kernel in kernels):
             found = width
     return found
@@ -77,7 +78,7 @@ def attend(kernel: Attend) -> str:
         body = attend_mma.text(kernel)
     else:
         body = attend_fma.text(kernel)
-    return f"{_COMMON}{_types(kernel)}{_score(kernel)}{body}{_entry(kernel)}"
+    return f"{_COMMON}{_types(kernel)}{_random()}{body}{_entry(kernel)}"
 
 
 def _types(kernel: Attend) -> str:
@@ -105,13 +106,18 @@ def _mask_store(kernel: Attend) -> str:
     return store(mask, f"({COMPUTED[compute_type(mask)]})x")
 
 
-def _score(kernel: Attend) -> str:
-    """Dropout's test, printed from its expression."""
-    body = kept(param(0, int64), param(1, int64) + index(), param(2, float32))
-    lines, (result,) = statements((body,), plain_leaf)
+def _random() -> str:
+    """Four random words, printed from their expression: see scalar/philox.py."""
+    words = [arg(i, uint32) for i in range(4)]
+    zero = const(0, uint32)
+    lines, results = statements(
+        philox((words[0], words[1], zero, zero), (words[2], words[3])), plain_leaf
+    )
+    given = ", ".join(f"const u32 a{i}" for i in range(4))
+    stores = "".join(f"    w[{i}] = {name};\n" for i, name in enumerate(results))
     return (
-        "__device__ __forceinline__ bool is_kept(const i64 s0, const i64 s1, const float s2, "
-        f"const i64 index) {{\n{indent(lines, 1)}    return {result};\n}}\n"
+        f"__device__ __forceinline__ void random_4(u32 (&w)[4], {given}) {{\n"
+        f"{indent(lines, 1)}{stores}}}\n"
     )
 
 
@@ -139,7 +145,9 @@ def _entry(kernel: Attend) -> str:
         given += ["(Real)s0", "drop"]
     lines.append(f"run({', '.join(given)});")
     _, threads, _ = tile_of(kernel)
-    head = f'extern "C" __global__ void __launch_bounds__({threads}) attend({", ".join(declared)})'
+    blocks = attend_mma.blocks_of(kernel) if by_tensor_cores(kernel) else 1
+    bounds = f"{threads}, {blocks}"
+    head = f'extern "C" __global__ void __launch_bounds__({bounds}) attend({", ".join(declared)})'
     return f"{head} {{\n{indent(lines, 1)}}}\n"
 
 

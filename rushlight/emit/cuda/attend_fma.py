@@ -75,19 +75,40 @@ constexpr int PITCH = D + PAD, WIDE = BN + PAD, THREADS = NC * RG;
 constexpr bool BY_KEYS = {str(kernel.of == "keys").lower()};
 {_MATHS[size]}"""
     body = {"output": _FORWARD, "mask": _MASK}.get(kernel.of, _BACKWARD)
-    return head + ASYNC + SCORES + _SHARED + (body if kernel.of == "output" else _SLOPES + body)
+    return (
+        head
+        + ASYNC
+        + POWERS[size]
+        + SCORES
+        + _SHARED
+        + (body if kernel.of == "output" else _SLOPES + body)
+    )
 
 
 _MATHS = {
     4: """\
 #define FMA fmaf
-#define EXP expf
 #define LOG logf
+constexpr Real UNIT = 1.44269504f, INVERSE = 0.693147181f;
 """,
     8: """\
 #define FMA fma
-#define EXP exp
 #define LOG log
+constexpr Real UNIT = 1, INVERSE = 1;
+""",
+}
+
+# UNIT is the number of units of an exponent in 1: powers of 2 in float32, of e in float64.
+POWERS = {
+    4: """\
+__device__ __forceinline__ float power(const float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+""",
+    8: """\
+__device__ __forceinline__ double power(const double x) { return exp(x); }
 """,
 }
 
@@ -113,9 +134,21 @@ __device__ __forceinline__ Real scored(
     if (ADDS) x += added(mask.at[row * mask.row + key * mask.column]);
     return x;
 }
+// The words of four positions, and the test of one: `kept` in kernel/attend.py.
+__device__ __forceinline__ void draw(u32 (&words)[4], const Drop& drop, const i64 position) {
+    const u64 counter = (u64)(position >> 2), seed = (u64)drop.seed;
+    random_4(words, (u32)counter, (u32)(counter >> 32), (u32)seed, (u32)(seed >> 32));
+}
+__device__ __forceinline__ bool picked(const u32 (&words)[4], const i64 position, const float chance) {
+    const u32 low = position & 1 ? words[1] : words[0], high = position & 1 ? words[3] : words[2];
+    return chance <= (float)((position & 2 ? high : low) >> 8) * (1.0f / 16777216.0f);
+}
 __device__ __forceinline__ bool stays(
     const Drop& drop, const Sizes& sizes, const i64 batch, const i64 row, const i64 key) {
-    return is_kept(drop.seed, drop.position, drop.chance, (batch * sizes.rows + row) * sizes.keys + key);
+    const i64 position = drop.position + (batch * sizes.rows + row) * sizes.keys + key;
+    u32 words[4];
+    draw(words, drop, position);
+    return picked(words, position, drop.chance);
 }
 """
 
@@ -128,10 +161,12 @@ __device__ __forceinline__ void fetch(
     Real* tile, const View<const Stored>& from, const i64 first, const i64 count) {
     const bool whole = sizeof(Stored) == sizeof(Real) && from.column == 1 && COLUMNS % 4 == 0 &&
         (u64)from.at % 16 == 0 && from.row * (i64)sizeof(Real) % 16 == 0;
+    const int left = (int)(count - first < ROWS ? count - first : ROWS);
+    const Stored* const start = from.at + first * from.row;
     for (int e = threadIdx.x; e < ROWS * (D / 4); e += THREADS) {
         const int r = e / (D / 4), d = e % (D / 4) * 4;
-        const bool inside = first + r < count;
-        const Stored* const source = from.at + (inside ? (first + r) * from.row : 0);
+        const bool inside = r < left;
+        const Stored* const source = inside ? start + r * from.row : from.at;
         Real* const target = tile + r * PITCH + d;
         if (whole) {
             const bool some = inside && d < COLUMNS;
@@ -198,17 +233,24 @@ __device__ __forceinline__ void gather_rows(
 """
 
 _FORWARD = """\
+// Scores to weights; the sums so far shrink when a maximum grows. The scale is positive, so maxima
+// are taken before it.
+template <bool EDGE>
 __device__ __forceinline__ void weigh(
     Real (&s)[TM][TN], Real (&sum)[TM][SPAN], Real (&top)[TM], Real (&total)[TM], Real* weights,
-    const View<const Masked>& mask, const Sizes& sizes, const i64 first, const i64 start, const Real scale,
-    const Drop& drop, const i64 batch, const int group, const int lane) {
+    const View<const Masked>& mask, const Sizes& sizes, const i64 first, const i64 start, const Real factor,
+    const Real scale, const Drop& drop, const i64 batch, const int group, const int lane) {
     #pragma unroll
     for (int i = 0; i < TM; ++i) {
         const i64 row = first + group + RG * i;
+        i64 room = sizes.keys - start;
+        if (CAUSAL && row - start + 1 < room) room = row - start + 1;
+        const int last = (int)(room < BN ? room : BN) - lane;
         Real most = NONE;
         #pragma unroll
         for (int j = 0; j < TN; ++j) {
-            s[i][j] = scored(s[i][j], scale, mask, row, start + lane + NC * j, sizes);
+            if (HIDES || ADDS) s[i][j] = scored(s[i][j], scale, mask, row, start + lane + NC * j, sizes);
+            else if (EDGE && NC * j >= last) s[i][j] = NONE;
             most = s[i][j] > most || s[i][j] != s[i][j] ? s[i][j] : most;
         }
         #pragma unroll
@@ -217,12 +259,12 @@ __device__ __forceinline__ void weigh(
             most = there > most || there != there ? there : most;
         }
         most = top[i] > most || top[i] != top[i] ? top[i] : most;
-        const Real base = most == NONE ? (Real)0 : most, shrink = EXP(top[i] - base);
+        const Real base = most == NONE ? (Real)0 : most * factor, shrink = power(FMA(top[i], factor, -base));
         top[i] = most;
         Real part = 0;
         #pragma unroll
         for (int j = 0; j < TN; ++j) {
-            Real p = EXP(s[i][j] - base);
+            Real p = power(FMA(s[i][j], factor, -base));
             part += p;
             if (DROPOUT) p = stays(drop, sizes, batch, row, start + lane + NC * j) ? p * (Real)drop.factor : (Real)0;
             weights[(group + RG * i) * WIDE + lane + NC * j] = p;
@@ -252,6 +294,7 @@ __device__ __forceinline__ void run(
     for (int i = 0; i < TM; ++i) top[i] = NONE;
     i64 end = sizes.keys;
     if (CAUSAL && first + BM < end) end = first + BM;
+    const Real factor = (HIDES || ADDS ? (Real)1 : scale) * UNIT;
     fetch<BM, WIDTH>(query, own, first, sizes.rows);
     fetch<BN, WIDTH>(keys, key, 0, sizes.keys);
     for (i64 start = 0; start < end; start += BN) {
@@ -260,7 +303,13 @@ __device__ __forceinline__ void run(
         fetch<BN, DEPTH>(values, value, start, sizes.keys);
         Real s[TM][TN] = {};
         multiply<WIDTH>(s, query, keys, group, lane);
-        weigh(s, sum, top, total, weights, mask, sizes, first, start, scale, drop, place.batch, group, lane);
+        if (start + BN > sizes.keys || (CAUSAL && start + BN > first)) {
+            weigh<true>(s, sum, top, total, weights, mask, sizes, first, start, factor, scale, drop, place.batch,
+                group, lane);
+        } else {
+            weigh<false>(s, sum, top, total, weights, mask, sizes, first, start, factor, scale, drop, place.batch,
+                group, lane);
+        }
         await_copies();
         __syncthreads();
         if (start + BN < end) fetch<BN, WIDTH>(keys, key, start + BN, sizes.keys);
@@ -275,7 +324,7 @@ __device__ __forceinline__ void run(
         for (int m = NC / 2; m; m /= 2) total[i] += SHUFFLE(total[i], m);
         if (row >= sizes.rows) continue;
         const bool empty = total[i] == 0;
-        if (lane == 0) levels.at[row * levels.row] = empty ? (Real)0 : top[i] + LOG(total[i]);
+        if (lane == 0) levels.at[row * levels.row] = empty ? (Real)0 : FMA(top[i], factor * INVERSE, LOG(total[i]));
         #pragma unroll
         for (int o = 0; o < SPAN; ++o) {
             const int d = feature(lane, o);
@@ -291,13 +340,20 @@ __device__ __forceinline__ void slope(
     Real (&s)[TM][TN], Real (&t)[TM][TN], const Real* level, const Real* along, const View<const Masked>& mask,
     const Sizes& sizes, const i64 first, const i64 start, const Real scale, const Drop& drop, const i64 batch,
     const int group, const int lane) {
+    const Real factor = (HIDES || ADDS ? (Real)1 : scale) * UNIT;
+    const i64 count = BY_KEYS ? sizes.keys : sizes.rows, others = BY_KEYS ? sizes.rows : sizes.keys;
+    const bool edge = start + BN > others || first + BM > count ||
+        (CAUSAL && (BY_KEYS ? first + BM > start : start + BN > first));
     #pragma unroll
     for (int i = 0; i < TM; ++i) {
         #pragma unroll
         for (int j = 0; j < TN; ++j) {
             const int a = group + RG * i, b = lane + NC * j, r = BY_KEYS ? b : a;
             const i64 row = BY_KEYS ? start + b : first + a, key = BY_KEYS ? first + a : start + b;
-            const Real p = EXP(scored(s[i][j], scale, mask, row, key, sizes) - level[r]);
+            Real x = s[i][j];
+            if (HIDES || ADDS) x = scored(x, scale, mask, row, key, sizes);
+            else if (edge && (row >= sizes.rows || key >= sizes.keys || (CAUSAL && key > row))) x = NONE;
+            const Real p = power(FMA(x, factor, -level[r]));
             Real used = p, g = t[i][j];
             if (DROPOUT) {
                 const bool stay = stays(drop, sizes, batch, row, key);
@@ -311,9 +367,9 @@ __device__ __forceinline__ void slope(
 }
 
 __device__ __forceinline__ void fetch_levels(
-    Real* target, const View<const Real>& from, const i64 first, const i64 count, const int many) {
+    Real* target, const View<const Real>& from, const i64 first, const i64 count, const int many, const Real unit) {
     for (int e = threadIdx.x; e < many; e += THREADS) {
-        target[e] = first + e < count ? from.at[(first + e) * from.row] : (Real)0;
+        target[e] = first + e < count ? from.at[(first + e) * from.row] * unit : (Real)0;
     }
 }
 """
@@ -372,16 +428,16 @@ __device__ __forceinline__ void walk(
     fetch<BM, WIDTH>(own_a, a, first, count);
     fetch<BM, DEPTH>(own_b, b, first, count);
     if (!BY_KEYS) {
-        fetch_levels(levels, level_here, first, count, BM);
-        fetch_levels(alongs, along_here, first, count, BM);
+        fetch_levels(levels, level_here, first, count, BM, UNIT);
+        fetch_levels(alongs, along_here, first, count, BM, 1);
     }
     for (i64 start = begin; start < end; start += BN) {
         __syncthreads();
         fetch<BN, WIDTH>(other_a, c, start, others);
         fetch<BN, DEPTH>(other_b, d, start, others);
         if (BY_KEYS) {
-            fetch_levels(levels, level_here, start, others, BN);
-            fetch_levels(alongs, along_here, start, others, BN);
+            fetch_levels(levels, level_here, start, others, BN, UNIT);
+            fetch_levels(alongs, along_here, start, others, BN, 1);
         }
         await_copies();
         __syncthreads();
@@ -445,8 +501,8 @@ __device__ __forceinline__ void run(
         fetch<BM, DEPTH>(own_b, of(g, here), first, sizes.rows);
         fetch<BN, WIDTH>(other_a, of(k, here), start, sizes.keys);
         fetch<BN, DEPTH>(other_b, of(v, here), start, sizes.keys);
-        fetch_levels(levels, of(level, here), first, sizes.rows, BM);
-        fetch_levels(alongs, of(along, here), first, sizes.rows, BM);
+        fetch_levels(levels, of(level, here), first, sizes.rows, BM, UNIT);
+        fetch_levels(alongs, of(along, here), first, sizes.rows, BM, 1);
         await_copies();
         __syncthreads();
         Real s[TM][TN] = {}, t[TM][TN] = {};

@@ -12,7 +12,10 @@ from rushlight.kernel.shapes import Attend
 
 WIDEST = 128
 # Warps, 16-row slabs of a warp, rows of a tile of the other side; by form.
-SHAPES = {"output": (4, 2, 64), "query": (4, 1, 64), "keys": (4, 1, 64)}
+SHAPES = {"output": (4, 1, 64), "query": (4, 1, 64), "keys": (4, 1, 64)}
+# Blocks that share a multiprocessor, which bounds a thread's registers: for at most 64 features,
+# without mask and dropout.
+_BLOCKS = {"output": 4, "query": 4, "keys": 3}
 
 
 def _padded(width: int) -> int:
@@ -29,6 +32,12 @@ def tile_of(kernel: Attend) -> tuple[int, int, int]:
     else:
         count = (own + 2 * others) * (wide + deep)
     return own, 32 * warps, 2 * count
+
+
+def blocks_of(kernel: Attend) -> int:
+    """The blocks that a multiprocessor should hold."""
+    plain = kernel.mask is None and not kernel.dropout
+    return _BLOCKS[kernel.of] if plain and max(kernel.width, kernel.depth) <= 64 else 1
 
 
 def text(kernel: Attend) -> str:
@@ -78,6 +87,19 @@ __device__ __forceinline__ float power_of_2(const float x) {
 
 _SHARED = """\
 struct alignas(16) Eight { Stored v[8]; };
+struct Pair { bool first, second; };
+
+// Dropout's decisions for two neighbours, which mostly share their random words.
+__device__ __forceinline__ Pair stay_both(const Drop& drop, const i64 index) {
+    const i64 position = drop.position + index;
+    u32 words[4];
+    Pair found;
+    draw(words, drop, position);
+    found.first = picked(words, position, drop.chance);
+    if ((position & 3) == 3) draw(words, drop, position + 1);
+    found.second = picked(words, position + 1, drop.chance);
+    return found;
+}
 
 // Rows of an operand, from `first` on, as a tile of `PITCH - 8` features.
 template <int ROWS, int PITCH, int COLUMNS>
@@ -212,7 +234,11 @@ __device__ __forceinline__ void weigh(
             float& x = s[n][2 * half + u];
             x = power_of_2(fmaf(x, factor, -base));
             part += x;
-            if (DROPOUT) x = stays(drop, sizes, batch, row, start + 8 * n + lane % 4 * 2 + u) ? x * drop.factor : 0.0f;
+        }
+        if (DROPOUT) {
+            const Pair stay = stay_both(drop, (batch * sizes.rows + row) * sizes.keys + start + 8 * n + lane % 4 * 2);
+            s[n][2 * half] = stay.first ? s[n][2 * half] * drop.factor : 0.0f;
+            s[n][2 * half + 1] = stay.second ? s[n][2 * half + 1] * drop.factor : 0.0f;
         }
     }
     total = fmaf(total, shrink, part);
@@ -298,6 +324,7 @@ __device__ __forceinline__ void slope(
     const float scale, const float factor, const Drop& drop, const i64 batch, const int lane, const bool edge) {
     #pragma unroll
     for (int n = 0; n < TILES; ++n) {
+        Pair both = {};
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int a = own + lane / 4 + e / 2 * 8, b = 8 * n + lane % 4 * 2 + e % 2, r = BY_KEYS ? b : a;
@@ -308,7 +335,8 @@ __device__ __forceinline__ void slope(
             const float p = power_of_2(fmaf(x, factor, -levels[r]));
             float used = p, g = t[n][e];
             if (DROPOUT) {
-                const bool stay = stays(drop, sizes, batch, row, key);
+                if (!BY_KEYS && e % 2 == 0) both = stay_both(drop, (batch * sizes.rows + row) * sizes.keys + key);
+                const bool stay = BY_KEYS ? stays(drop, sizes, batch, row, key) : e % 2 ? both.second : both.first;
                 used = stay ? p * drop.factor : 0.0f;
                 g = stay ? g * drop.factor : 0.0f;
             }

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl import convolve
+from rushlight.emit.wgsl.attend import attend_text, groups_of
 from rushlight.emit.wgsl.contract import TILE, plain_contract_text, tiled_contract_text
 from rushlight.emit.wgsl.index import gather_text, scatter_text, slices_of
 from rushlight.emit.wgsl.layout import Aliases, Layout, flag_of, layout_of, separate, with_scratch
@@ -24,6 +25,7 @@ from rushlight.emit.wgsl.scan import scan_text
 from rushlight.emit.wgsl.types import Features
 from rushlight.kernel.shapes import (
     LOADED,
+    Attend,
     Contract,
     Convolve,
     Gather,
@@ -87,6 +89,8 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         return text(module, kernel, form.endswith(MORE))
     if isinstance(kernel, Convolve):
         return convolve.convolve_text(module, kernel, form)
+    if isinstance(kernel, Attend):
+        return attend_text(module, kernel)
     if isinstance(kernel, Gather):
         return gather_text(module, kernel)
     assert isinstance(kernel, Scatter)
@@ -144,6 +148,8 @@ def schedule(kernel: Kernel) -> Schedule:
         return _schedule_contract(kernel)
     if isinstance(kernel, Convolve):
         return lambda sizes, _: [Dispatch(*each) for each in convolve.forms(kernel, sizes)]
+    if isinstance(kernel, Attend):
+        return lambda sizes, _: (Dispatch("", *groups_of(kernel, tuple(sizes))),)
     if isinstance(kernel, Gather):
         return lambda sizes, _: (
             Dispatch("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),

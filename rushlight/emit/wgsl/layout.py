@@ -13,7 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rushlight.core.dtypes import DType, compute_type, int32, uint32
-from rushlight.kernel.shapes import Contract, Convolve, Gather, Kernel, Map, Rowwise, Scan, Scatter
+from rushlight.kernel.attend import operands_of, outputs_of, params_of
+from rushlight.kernel.shapes import (
+    Attend,
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Map,
+    Rowwise,
+    Scan,
+    Scatter,
+)
 
 Aliases = tuple[int, ...]
 
@@ -72,6 +83,10 @@ def layout_of(kernel: Kernel) -> Layout:
         return Layout(_arrays(kernel.outputs, kernel.inputs, dims) + flag, sizes, kernel.params)
     if isinstance(kernel, Scan):
         return Layout(_arrays((kernel.output,), kernel.inputs, 3), 4, ())
+    if isinstance(kernel, Attend):
+        operands, outputs = operands_of(kernel).items(), outputs_of(kernel)
+        arrays = tuple(Operand(dtype, name in outputs, 5) for name, dtype in operands)
+        return Layout(arrays, 5, params_of(kernel))
     if isinstance(kernel, Contract):
         return Layout(_arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4), 5, ())
     if isinstance(kernel, Convolve):

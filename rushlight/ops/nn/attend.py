@@ -21,9 +21,10 @@ Launch = Callable[..., None]
 _BATCH = 3  # dimensions of a kernel's batch
 
 
-def takes(pool: Any, shapes: Shapes) -> bool:
-    """Whether the device builds Attend for these widths."""
-    return max(shapes.width, shapes.depth, 1) <= int(pool.device.limits.attends)
+def takes(q: Spec, shapes: Shapes) -> bool:
+    """Whether the device builds Attend for this type and these widths."""
+    widest: int = dict(q.device.device.limits.attends).get(q.dtype, 0)
+    return max(shapes.width, shapes.depth, 1) <= widest
 
 
 def laid_like(x: Spec, last: int) -> Spec:

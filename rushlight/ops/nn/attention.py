@@ -1,6 +1,7 @@
 """scaled_dot_product_attention: one op that stores no matrix of all scores, forward or backward.
 
-The op saves query, key, value, mask, its output and a number per row (Note [Attention tiles]). With
+It is an Attend kernel where the device builds one (attend.py), else tiles of contractions (Note
+[Attention tiles]). It saves query, key, value, mask, its output and a number per row. With
 `create_graph` its derivative is made of ordinary ops instead, which have derivatives of every
 order; those do store the scores. Where these are many, the derivative stays one op, whose own
 derivative goes over blocks of rows, each made of ordinary ops and differentiated by itself
@@ -70,7 +71,7 @@ class Attention(Op):
         check_device_dtype(NAME, pool, q.dtype)
         level = Spec.of(pool, compute_type(q.dtype), (*q.shape[:-1], 1))
         shapes = _shapes(q, k, v, static)
-        if attend.takes(pool, shapes):
+        if attend.takes(q, shapes):
             outs = [attend.laid_like(q, v.shape[-1]), level]
             launch = attend.forward(pool, shapes, outs, ins)
             return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 2))
@@ -89,7 +90,7 @@ class Attention(Op):
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         n, static = len(plan.ins), plan.static
         q, k, v = plan.ins[:3]
-        is_kernel = attend.takes(plan.pool, _shapes(q, k, v, static))
+        is_kernel = attend.takes(q, _shapes(q, k, v, static))
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             g, operands = grads[0], values[:n]
@@ -121,7 +122,7 @@ class AttentionGrad(Op):
         q, k, v = operands[:3]
         shapes = _shapes(q, k, v, static)
         asked = [i for i in range(len(operands)) if needs >> i & 1]
-        if attend.takes(pool, shapes):
+        if attend.takes(q, shapes):
             laid = [
                 attend.laid_like(spec, spec.shape[-1]) if needs >> i & 1 else None
                 for i, spec in enumerate(operands)
