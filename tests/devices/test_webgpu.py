@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rushlight as torch
 from rushlight.core import dtypes as t
 from rushlight.core.errors import DeviceError, DeviceUnavailable, OutOfMemoryError
 from rushlight.devices.shared import registry
@@ -36,6 +37,24 @@ def test_copies_of_odd_sizes_touch_nothing_else(bench: Bench, offset: int, size:
     part = bytearray(size)
     bench.device.copy_out(address + offset, memoryview(part))
     assert bytes(part) == content
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "int32"])
+@pytest.mark.parametrize("offset, extra", [(0, 0), (8, 0), (1, 0), (0, 3)])
+def test_large_maps_read_and_write_vectors(
+    require_device: Callable[[str], str], name: str, offset: int, extra: int
+) -> None:
+    require_device("webgpu")
+    dtype, end = getattr(torch, name), offset + (1 << 16) + extra
+    x, y = (torch.arange(-40000, 40000).remainder(m).to(dtype) for m in (301, 77))
+    there = x.to("webgpu"), y.to("webgpu")
+    wide, narrow = there[0][offset:end], there[1][offset:end]
+    assert torch.equal((wide * narrow).cpu(), x[offset:end] * y[offset:end])
+    wider = (narrow.float() + wide).to(torch.bfloat16)
+    assert torch.equal(wider.cpu(), (y[offset:end].float() + x[offset:end]).to(torch.bfloat16))
+    wide += narrow
+    x[offset:end] += y[offset:end]
+    assert torch.equal(there[0].cpu(), x)
 
 
 def test_copy_in_waits_for_queued_work(bench: Bench) -> None:

@@ -61,10 +61,18 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "map_strided_int64": (STRIDED, NATIVE, None, ""),
     "map_strided_int64_emulated": (STRIDED, PLAIN, None, ""),
     "map_packed": (BELOW, PLAIN, None, "packed"),
+    "map_wide": (
+        Map((t.bfloat16,), (t.float32, t.bfloat16), (), (X + Y,), 0, ("1", "1", "0")),
+        *(PLAIN, None, "wide"),
+    ),
     "map_anomaly": (replace(SCALED, anomaly=(0, 1)), PLAIN, None, ""),
     "map_packed_anomaly": (replace(HALVED, anomaly=(0,)), PLAIN, None, "packed"),
     "rowwise_anomaly": (replace(CENTRED, anomaly=()), PLAIN, None, "256"),
     "rowwise": (CENTRED, PLAIN, None, "256"),
+    "rowwise_columns": (
+        replace(CENTRED, vector="inner", steps=("1", "1", "1")),
+        *(PLAIN, None, "8/partial/0"),
+    ),
     "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
     "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),
     "convolve_tiled": (Convolve(t.float32, "image"), PLAIN, None, "tiled"),
@@ -133,10 +141,20 @@ def test_packed_form_only_where_words_are_whole() -> None:
     assert choose((1000,), (1, 0))[0].form == ""
 
 
+def test_wide_form_only_where_vectors_are_whole() -> None:
+    choose, n = schedule(SCALED), 1 << 16
+    assert choose((n,), (0, 4, 1)) == (("wide", 64, 1024),)  # the last operand does not move
+    forms = [choose((n,), (0, 2, 0)), choose((n + 2,), (0, 0, 0)), choose((n // 2,), (0, 0, 0))]
+    assert [steps[0].form for steps in forms] == [""] * 3
+    assert schedule(replace(SCALED, anomaly=()))((n,), (0, 0, 0))[0].form == ""
+
+
 def test_walkers_depend_on_the_axis_alone() -> None:
     choose = schedule(CENTRED)
     assert {choose((outer, 4096, 1), ())[0].form for outer in (1, 7, 5000)} == {"256"}
-    assert {choose((outer, 32, 1), ())[0].form for outer in (1, 7, 5000)} == {"1"}
+    assert {choose((outer, 1000, 1), ())[0].form for outer in (1, 7, 5000)} == {"32"}
+    assert {choose((outer, 32, 1), ())[0].form for outer in (1, 7, 5000)} == {"8"}
+    assert {choose((outer, 3, 1), ())[0].form for outer in (1, 7, 5000)} == {"1"}
     assert [step.form for step in choose((3, 20000, 1), ())] == [
         *("256/partial/0", "256/combine/0", "256/elements", "256/rows")
     ]

@@ -44,8 +44,8 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let group = launch.base + group_id.y * groups.x + group_id.x;
-    let walker = lane / 1u;
-    let column = lane % 1u;
+    let walker = lane % 256u;
+    let column = lane / 256u;
     let task = group * 1u + column;
     let present = task < launch.size0 * launch.size2;
     let o = task / max(launch.size2, 1u);
@@ -59,10 +59,10 @@ fn main(
     shared_float32[lane] = sum0;
     workgroupBarrier();
     for (var half = 128u; half > 0u; half = half / 2u) {
-        if (walker < half) { shared_float32[lane] = f32_max(shared_float32[lane], shared_float32[lane + half * 1u]); }
+        if (walker < half) { shared_float32[lane] = f32_max(shared_float32[lane], shared_float32[lane + half]); }
         workgroupBarrier();
     }
-    let row0 = shared_float32[column];
+    let row0 = shared_float32[column * 256u];
     workgroupBarrier();
     for (var a = walker; a < limit; a += 256u) {
         let e0 = load2(o * launch.stride2_0 + a * launch.stride2_1 + i * launch.stride2_2);

@@ -41,8 +41,8 @@ fn main(
     let chunks = (launch.size1 + 4095u) / 4096u;
     let tasks = launch.size0 * launch.size2;
     let chunk = group % chunks;
-    let walker = lane / 1u;
-    let column = lane % 1u;
+    let walker = lane % 256u;
+    let column = lane / 256u;
     let task = (group / chunks) * 1u + column;
     let present = task < launch.size0 * launch.size2;
     let o = task / max(launch.size2, 1u);
@@ -57,10 +57,10 @@ fn main(
     shared_float32[lane] = sum0;
     workgroupBarrier();
     for (var half = 128u; half > 0u; half = half / 2u) {
-        if (walker < half) { shared_float32[lane] = f32_max(shared_float32[lane], shared_float32[lane + half * 1u]); }
+        if (walker < half) { shared_float32[lane] = f32_max(shared_float32[lane], shared_float32[lane + half]); }
         workgroupBarrier();
     }
-    let row0 = shared_float32[column];
+    let row0 = shared_float32[column * 256u];
     workgroupBarrier();
     if (present && walker == 0u) { buffer3[(1u * tasks + task * chunks + chunk) * 2u] = bitcast<u32>(row0); }
 }

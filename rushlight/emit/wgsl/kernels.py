@@ -18,9 +18,9 @@ from rushlight.emit.wgsl.attend import attend_text, groups_of
 from rushlight.emit.wgsl.contract import TILE, plain_contract_text, tiled_contract_text
 from rushlight.emit.wgsl.index import gather_text, scatter_text, slices_of
 from rushlight.emit.wgsl.layout import Aliases, Layout, flag_of, layout_of, separate, with_scratch
-from rushlight.emit.wgsl.map import map_text, packed_map_text, packed_run
+from rushlight.emit.wgsl.map import map_text, packed_map_text, packed_run, wide_map_text, wide_run
 from rushlight.emit.wgsl.module import GROUP, Module
-from rushlight.emit.wgsl.rows import CHUNK, Rows
+from rushlight.emit.wgsl.rows import Rows, chunk_of
 from rushlight.emit.wgsl.scan import scan_text
 from rushlight.emit.wgsl.types import Features
 from rushlight.kernel.shapes import (
@@ -37,10 +37,13 @@ from rushlight.kernel.shapes import (
 )
 from rushlight.scalar.elementary import lower
 
-# Axis lengths from which a row is walked by many invocations, and by many workgroups:
-# Note [Rows in WGSL].
-LONG_AXIS = 64
-LONG_COLUMN = 1024
+LEAST_WIDE = 1 << 16  # elements: below, the wide form of a map is not worth another pipeline
+# Note [Rows in WGSL]: the walkers of a row up to some axis lengths, and the lengths from which rows
+# are cut.
+AXIS_WALKERS = ((4, 1), (64, 8), (1024, 32))
+LONG_COLUMN = 64
+COLUMN_WALKERS = 8
+CUT_COLUMN = 2048
 CUT_AXIS = 16384
 
 
@@ -68,8 +71,9 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         layout,
         aliases or separate(layout),
         features,
-        whole_words=form == "packed",
+        whole_words=form in ("packed", "wide"),
         flag=flag_of(kernel),
+        vectors=form == "wide",
     )
     if isinstance(kernel, Map | Rowwise) and kernel.anomaly is not None:
         outputs = len(kernel.outputs)
@@ -79,7 +83,9 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         }
     kernel = lower_bodies(kernel)
     if isinstance(kernel, Map):
-        return packed_map_text(module, kernel) if form == "packed" else map_text(module, kernel)
+        return {"packed": packed_map_text, "wide": wide_map_text}.get(form, map_text)(
+            module, kernel
+        )
     if isinstance(kernel, Rowwise):
         return _rowwise_text(module, kernel, form)
     if isinstance(kernel, Scan):
@@ -111,7 +117,7 @@ def scratch_bytes(kernel: Kernel, sizes: Sequence[int]) -> int:
     if isinstance(kernel, Convolve):
         return convolve.scratch_bytes(kernel, sizes)
     assert isinstance(kernel, Rowwise)
-    return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // CHUNK))
+    return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // chunk_of(kernel)))
 
 
 def _rowwise_text(module: Module, kernel: Rowwise, form: str) -> str:
@@ -170,11 +176,17 @@ def _schedule_scatter(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[
 def _schedule_map(kernel: Map) -> Schedule:
     run = packed_run(kernel)
     small = [(i, 4 // d.itemsize) for i, d in enumerate(kernel.outputs) if d.itemsize < 4]
+    wide = wide_run(kernel)
+    dtypes = kernel.outputs + kernel.inputs
+    moving = [(i, 16 // d.itemsize) for i, d in enumerate(dtypes) if kernel.steps[i] == "1"]
 
     def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Dispatch]:
         total = 1
         for size in sizes:
             total *= size
+        many = wide > 1 and total >= LEAST_WIDE and total % wide == 0
+        if many and not any(offsets[i] % per for i, per in moving):
+            return (Dispatch("wide", -(-total // (GROUP * wide)), GROUP * wide),)
         if run > 1 and not any(offsets[i] % per for i, per in small):
             return (Dispatch("packed", -(-total // (GROUP * run)), GROUP * run),)
         return (Dispatch("", -(-total // GROUP), GROUP),)
@@ -182,22 +194,30 @@ def _schedule_map(kernel: Map) -> Schedule:
     return choose
 
 
+def _walkers(kernel: Rowwise, axis: int) -> int:
+    """Invocations of a row: Note [Rows in WGSL]."""
+    if kernel.vector != "axis":
+        return COLUMN_WALKERS if axis > LONG_COLUMN else 1
+    return next((walkers for most, walkers in AXIS_WALKERS if axis <= most), GROUP)
+
+
 def _schedule_rowwise(kernel: Rowwise) -> Schedule:
-    long, many = (LONG_AXIS, GROUP) if kernel.vector == "axis" else (LONG_COLUMN, 16)
-    passes = len(kernel.passes)
+    along = kernel.vector == "axis"
+    longest, many = (CUT_AXIS, GROUP) if along else (CUT_COLUMN, COLUMN_WALKERS)
+    passes, chunk = len(kernel.passes), chunk_of(kernel)
 
     def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Dispatch]:
         outer, axis, inner = sizes
-        if axis > CUT_AXIS:
-            return cut(-(-(outer * inner) // (GROUP // many)), -(-axis // CHUNK))
-        walkers = many if axis > long else 1
+        if axis > longest:
+            return cut(-(-(outer * inner) // (GROUP // many)), -(-axis // chunk))
+        walkers = _walkers(kernel, axis)
         columns = GROUP // walkers
         return (
             Dispatch(str(walkers), -(-(outer * inner) // columns), axis * columns * (passes + 1)),
         )
 
     def cut(tiles: int, chunks: int) -> list[Dispatch]:
-        work = CHUNK * (GROUP // many)
+        work = chunk * (GROUP // many)
         steps = []
         for k in range(passes):
             steps.append(Dispatch(f"{many}/partial/{k}", tiles * chunks, work))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.kernel.shapes import Map
+from rushlight.scalar.ir import topological
 
 Store = Callable[[int, str, str], str]  # a statement that stores output i at a position
 
@@ -61,6 +62,88 @@ def packed_run(kernel: Map) -> int:
     if kernel.rank:
         return 1
     return max(1, 4 // min(d.itemsize for d in kernel.outputs))
+
+
+LARGEST_WIDE = 48  # instructions of a body that is written once per element
+
+
+def wide_run(kernel: Map) -> int:
+    """Elements per invocation of the wide form: 16 bytes of the narrowest operand that moves.
+
+    1 if the form does not apply.
+    """
+    dtypes = kernel.outputs + kernel.inputs
+    plain = all(d.itemsize == 4 or (d.itemsize == 2 and d.kind == "f") for d in dtypes)
+    if kernel.rank or kernel.anomaly is not None or not plain:
+        return 1
+    if len(topological(list(kernel.body))) > LARGEST_WIDE:
+        return 1
+    moving = [d for d, step in zip(dtypes, kernel.steps, strict=True) if step == "1"]
+    return 16 // min(d.itemsize for d in moving)
+
+
+def wide_map_text(module: Module, kernel: Map) -> str:
+    """One invocation per few elements, which it reads and writes as vectors of four words.
+
+    The number of elements is a multiple of them, and operands are aligned to 16 bytes.
+    """
+    run, outputs = wide_run(kernel), len(kernel.outputs)
+    text = f"    let first = (group * {GROUP}u + lane) * {run}u;\n"
+    text += "    if (first >= launch.size0) { return; }\n"
+    for i in range(len(kernel.inputs)):
+        text += _wide_load(module, kernel, outputs + i, run)
+    made: list[list[str]] = []
+    for j in range(run):
+        names = {}
+        for i, dtype in enumerate(kernel.inputs):
+            k = outputs + i
+            if kernel.steps[k] == "0":
+                names[i] = f"a{k}"
+                continue
+            names[i] = f"a{k}_{j}"
+            word, bit = divmod(j * dtype.itemsize, 4)
+            value = module.decoded(k, f"v{k}_{word // 4}.{'xyzw'[word % 4]}", f"{8 * bit}u")
+            text += f"    let {names[i]} = {value};\n"
+        leaf = module.named(names, f"(first + {j}u)")
+        lines, roots = module.printer.block(kernel.body, leaf, f"t{j}_", "    ")
+        text += lines
+        made.append(roots)
+    for k in range(outputs):
+        text += _wide_store(module, kernel, k, [roots[k] for roots in made])
+    return module.text(GROUP, text)
+
+
+def _wide_load(module: Module, kernel: Map, k: int, run: int) -> str:
+    dtype, array = (kernel.outputs + kernel.inputs)[k], module.access[k].array
+    bits = 2 if dtype.itemsize == 4 else 3
+    if kernel.steps[k] == "0":
+        word = f"(launch.offset{k} >> {bits - 2}u)"
+        shift = "0u" if dtype.itemsize == 4 else f"((launch.offset{k} & 1u) * 16u)"
+        return (
+            f"    let a{k} = {module.decoded(k, f'{array}[{word} >> 2u][{word} & 3u]', shift)};\n"
+        )
+    place = f"((launch.offset{k} + first) >> {bits}u)"
+    return "".join(
+        f"    let v{k}_{m} = {array}[{place} + {m}u];\n" for m in range(run * dtype.itemsize // 16)
+    )
+
+
+def _wide_store(module: Module, kernel: Map, k: int, values: list[str]) -> str:
+    dtype, array = kernel.outputs[k], module.access[k].array
+    bits = 2 if dtype.itemsize == 4 else 3
+    if dtype.itemsize == 4:
+        words = [v if dtype.kind == "u" else f"bitcast<u32>({v})" for v in values]
+    else:
+        halves = [module.encoded(k, v) for v in values]
+        words = [
+            f"{low} | ({high} << 16u)" for low, high in zip(halves[::2], halves[1::2], strict=True)
+        ]
+    text = ""
+    for m in range(len(words) // 4):
+        four = ", ".join(words[4 * m : 4 * m + 4])
+        place = f"((launch.offset{k} + first) >> {bits}u) + {m}u"
+        text += f"    {array}[{place}] = vec4<u32>({four});\n"
+    return text
 
 
 def _put_words(module: Module, kernel: Map, output: int, words: int) -> str:

@@ -24,6 +24,7 @@ class Module:
         features: Features,
         whole_words: bool = False,
         flag: int | None = None,
+        vectors: bool = False,
     ) -> None:
         self.layout = layout
         self.aliases = aliases
@@ -32,6 +33,7 @@ class Module:
         self.globals = ""
         self._functions: dict[str, str] = {}
         self.flag = flag
+        self.word = "vec4<u32>" if vectors else "u32"  # the elements of the buffers
         # Operand: the bit of a NaN in it; Note [Anomaly kernels].
         self.anomaly: dict[int, int] = {}
         written = written_bindings(layout, aliases)
@@ -80,6 +82,25 @@ class Module:
         )
         return f"note_met({magnitude}, {infinity}, {self.anomaly[operand]}u);"
 
+    def decoded(self, operand: int, word: str, shift: str) -> str:
+        """An element of a 4-byte or half type from its word; `shift` is its first bit there."""
+        text, helpers = self.access[operand].decoded(word, shift)
+        self.printer.helpers.update(helpers)
+        return text
+
+    def named(self, inputs: dict[int, str], index: str) -> Leaf:
+        """Text of leaves whose inputs have names."""
+
+        def leaf(expr: Expr) -> str:
+            if expr.op == "index":
+                return self.position(index)
+            assert isinstance(expr.value, int)
+            if expr.op == "param":
+                return param_text(expr.value, expr.dtype, self.features)
+            return inputs[expr.value]
+
+        return leaf
+
     def encoded(self, operand: int, value: str) -> str:
         text, helpers = self.access[operand].encoded(value)
         self.printer.helpers.update(helpers)
@@ -127,7 +148,7 @@ class Module:
         ]
         for number, (written, atomic) in enumerate(self.bindings):
             mode = "read_write" if written else "read"
-            word = "atomic<u32>" if atomic else "u32"
+            word = "atomic<u32>" if atomic else self.word
             parts.append(
                 f"@group(0) @binding({number + 1}) var<storage, {mode}> buffer{number}: "
                 f"array<{word}>;\n"

@@ -3,8 +3,9 @@
 # Note [Rows in WGSL]
 1. `walkers` invocations walk one row together, each folding every walkers-th element in order; then
    the walkers' results are folded as a tree in workgroup memory. A workgroup has GROUP / walkers
-   rows ("columns").
-2. A very long axis is cut into chunks of CHUNK elements, each with a workgroup of its own. A launch
+   rows ("columns"). Neighbouring invocations read neighbouring elements: they are walkers of one
+   row along the axis, and columns otherwise.
+2. A very long axis is cut into chunks of elements, each with a workgroup of its own. A launch
    is then several dispatches: for each pass `partial` (a result per chunk) and `combine` (fold
    those), then `elements`, then `rows`. Results pass through a scratch buffer of two words per
    value: every row's results, pass by pass, then the partials.
@@ -19,7 +20,13 @@ from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.emit.wgsl.types import NATIVE_INT64, is_long
 from rushlight.kernel.shapes import Reduce, Rowwise
 
-CHUNK = 4096
+AXIS_CHUNK = 4096
+COLUMN_CHUNK = 512
+
+
+def chunk_of(kernel: Rowwise) -> int:
+    """Elements of a chunk: rule 2 of Note [Rows in WGSL]."""
+    return AXIS_CHUNK if kernel.vector == "axis" else COLUMN_CHUNK
 
 
 class Rows:
@@ -31,6 +38,8 @@ class Rows:
         self.walkers = walkers
         self.columns = GROUP // walkers
         self.chunked = chunked
+        self.chunk = chunk_of(kernel)
+        self.along = kernel.vector == "axis"
 
     # ---- the forms ----
 
@@ -78,15 +87,17 @@ class Rows:
         text = ""
         tile = "group"
         if self.chunked:
-            text = f"    let chunks = (launch.size1 + {CHUNK - 1}u) / {CHUNK}u;\n"
+            text = f"    let chunks = (launch.size1 + {self.chunk - 1}u) / {self.chunk}u;\n"
             text += "    let tasks = launch.size0 * launch.size2;\n"
         if self.chunked and per_chunk:
             text += "    let chunk = group % chunks;\n"
             tile = "(group / chunks)"
         if self.walkers > 1:
+            by, walker, column = (
+                (self.walkers, "%", "/") if self.along else (self.columns, "/", "%")
+            )
             text += (
-                f"    let walker = lane / {self.columns}u;\n    let column = lane % "
-                f"{self.columns}u;\n"
+                f"    let walker = lane {walker} {by}u;\n    let column = lane {column} {by}u;\n"
             )
         text += (
             f"    let task = {tile} * {self.columns}u + "
@@ -96,9 +107,9 @@ class Rows:
             "    let i = task % max(launch.size2, 1u);\n"
         )
         if self.chunked and per_chunk:
-            text += f"    let begin = chunk * {CHUNK}u + walker;\n"
+            text += f"    let begin = chunk * {self.chunk}u + walker;\n"
             return text + (
-                f"    let limit = select(0u, min((chunk + 1u) * {CHUNK}u, launch.size1), "
+                f"    let limit = select(0u, min((chunk + 1u) * {self.chunk}u, launch.size1), "
                 "present);\n"
             )
         return text + "    let limit = select(0u, launch.size1, present);\n"
@@ -126,15 +137,15 @@ class Rows:
     def _tree(self, k: int) -> str:
         step = self.kernel.passes[k]
         shared = shared_array(self.module, step.body.dtype)
-        joined = fold(
-            self.module, step, f"{shared}[lane]", f"{shared}[lane + half * {self.columns}u]"
-        )
+        other = "lane + half" if self.along else f"lane + half * {self.columns}u"
+        first = f"column * {self.walkers}u" if self.along else "column"
+        joined = fold(self.module, step, f"{shared}[lane]", f"{shared}[{other}]")
         return (
             f"    {shared}[lane] = sum{k};\n    workgroupBarrier();\n"
             f"    for (var half = {self.walkers // 2}u; half > 0u; half = half / 2u) {{\n"
             f"        if (walker < half) {{ {shared}[lane] = {joined}; }}\n        "
             f"workgroupBarrier();\n    }}\n"
-            f"    let row{k} = {shared}[column];\n    workgroupBarrier();\n"
+            f"    let row{k} = {shared}[{first}];\n    workgroupBarrier();\n"
         )
 
     def _stores(self) -> str:

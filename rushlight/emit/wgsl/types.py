@@ -217,6 +217,14 @@ class Access:
             return f"{helper}({bits})", (helper,)
         return f"(({self.word('here >> 2u')} >> ((here & 3u) * 8u)) & 0xffu) != 0u", ()
 
+    def decoded(self, word: str, shift: str) -> tuple[str, tuple[str, ...]]:
+        """A 4-byte or half element from its word, and its helpers."""
+        if self.dtype.itemsize == 4:
+            kind = type_name(self.dtype, self.features)
+            return (word if self.dtype.kind == "u" else f"bitcast<{kind}>({word})"), ()
+        helper = f"f32_of_{self.dtype.name}"
+        return f"{helper}(({word} >> {shift}) & 0xffffu)", (helper,)
+
     def encoded(self, value: str) -> tuple[str, tuple[str, ...]]:
         """A sub-word value in the low bits of a u32; the other bits are 0."""
         if self.dtype.kind in "iu":
