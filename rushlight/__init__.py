@@ -112,7 +112,12 @@ _NAMES.defined(
             "torch_version types xpu __config__"
         ),
         "rushlight.compat._C": "DispatchKey PyTorchFileReader",
+        "rushlight.compat.futures": "Future",
+        "rushlight.cuda.streams": "Event Stream",
         "rushlight.compat.jit": "ScriptFunction ScriptModule",
+        "rushlight.compat._symbolic": (
+            "SymBool SymFloat SymInt sym_float sym_int sym_max sym_min sym_not"
+        ),
         "rushlight.compat.compiler": "compile",
     }
 )

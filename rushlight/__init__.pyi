@@ -31,7 +31,18 @@ from rushlight import (
 )
 from rushlight.amp import GradScaler as GradScaler, autocast as autocast
 from rushlight.compat._C import DispatchKey as DispatchKey, PyTorchFileReader as PyTorchFileReader
+from rushlight.compat._symbolic import (
+    SymBool as SymBool,
+    SymFloat as SymFloat,
+    SymInt as SymInt,
+    sym_float as sym_float,
+    sym_int as sym_int,
+    sym_max as sym_max,
+    sym_min as sym_min,
+    sym_not as sym_not,
+)
 from rushlight.compat.compiler import compile as compile
+from rushlight.compat.futures import Future as Future
 from rushlight.compat.hook import patch as patch
 from rushlight.compat.jit import ScriptFunction as ScriptFunction, ScriptModule as ScriptModule
 from rushlight.compat.legacy import (
@@ -71,6 +82,7 @@ from rushlight.cpu import (
     set_num_interop_threads as set_num_interop_threads,
     set_num_threads as set_num_threads,
 )
+from rushlight.cuda.streams import Event as Event, Stream as Stream
 from rushlight.determinism import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
     get_deterministic_debug_mode as get_deterministic_debug_mode,

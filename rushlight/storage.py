@@ -215,6 +215,16 @@ class UntypedStorage:
     def __repr__(self) -> str:
         return _text(self, f"device={self.device}")
 
+    @staticmethod
+    def from_file(filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The bytes of a file; with `shared`, writes go to it."""
+        import numpy as np
+
+        array = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=(nbytes,))
+        made: Any = interop.from_numpy(np.asarray(array))
+        storage: UntypedStorage = made.untyped_storage()
+        return storage
+
     def __copy__(self) -> UntypedStorage:
         return self.clone()
 

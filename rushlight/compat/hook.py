@@ -40,6 +40,7 @@ from rushlight.ops.create import creation
 
 CHOICES = ("auto", "cpu", *accelerators())
 _PACKAGE = "rushlight"
+_WHOLE = {"torch.optim"}  # libraries read its `__dict__`, which must have the lazy names
 
 
 class Distribution(importlib.metadata.Distribution):
@@ -83,6 +84,9 @@ class Finder(MetaPathFinder, Loader):
         found = module.__spec__
         own = self.own_specs.pop(found.name, None) if found is not None else None
         module.__spec__ = own or found
+        if found is not None and found.name in _WHOLE:
+            for name in module.__all__:
+                getattr(module, name)
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None

@@ -9,7 +9,6 @@ from typing import Any
 from rushlight.distributions.categorical import Categorical, OneHotCategorical
 from rushlight.distributions.continuous import Cauchy, Exponential, Laplace, Normal, Uniform
 from rushlight.distributions.discrete import Bernoulli, Binomial, Geometric, Poisson
-from rushlight.distributions.distribution import Distribution
 from rushlight.distributions.gammas import Beta, Dirichlet, Gamma, InverseGamma
 from rushlight.distributions.mixtures import Independent
 from rushlight.distributions.multivariate import MultivariateNormal, solve_lower
@@ -34,7 +33,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         type_q (class): The class of q.
     """
     for given in (type_p, type_q):
-        if not (isinstance(given, type) and issubclass(given, Distribution)):
+        if not isinstance(given, type):
             raise TypeError(f"register_kl: types of distributions are needed, got {given!r}")
 
     def register(rule: Rule) -> Rule:

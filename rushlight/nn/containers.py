@@ -137,10 +137,8 @@ class Sequential(_Numbered):
         return self.extend(self._times(count)[len(self) :])
 
     def forward(self, input: Any) -> Any:
-        own = self.__dict__
-        for name, kind in self._kinds.items():
-            if kind == MODULE:
-                input = own[name](input)
+        for module in self.__dict__["_modules"].values():
+            input = module(input)
         return input
 
 
@@ -166,7 +164,8 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
-        self.update({} if modules is None else modules)
+        if modules is not None:
+            self.update(modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         for name, module in _named_values("ModuleDict", modules):

@@ -1,53 +1,85 @@
 """A module's members by name: parameters, buffers and submodules.
 
 # Note [Members]
-1. A member's value is an ordinary attribute, so that reading it costs no Python call;
-   `Module._kinds` maps names of members to their kinds, in the order of registration.
-2. `_parameters`, `_buffers` and `_modules` are views of that, not stores: writing to one writes the
-   attribute.
+1. `_parameters`, `_buffers` and `_modules` are dicts in the module's `__dict__`, in the order of
+   registration: they may be read, changed, copied and assigned.
+2. A member is an ordinary attribute as well, so that reading it costs no Python call: what is
+   written to a `Members` is written to the module's `__dict__` too.
+3. A class with a `__getattr__` of its own decides what reading a member gives, so the members of
+   its instances are in the dicts alone, where `Module.__getattr__` finds them.
+4. Copies and pickles have plain dicts; `bind` makes them members of the new module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable
 from typing import Any
 
 PARAMETER, BUFFER, MODULE = "parameter", "buffer", "module"
+PLACES = {PARAMETER: "_parameters", BUFFER: "_buffers", MODULE: "_modules"}
+_ABSENT = object()
 
 
-class Members(MutableMapping[str, Any]):
-    """One kind of a module's members as a dict."""
+class Members(dict[str, Any]):
+    """One kind of a module's members. See Note [Members]."""
 
-    __slots__ = ("kind", "kinds", "values_of")
+    __slots__ = ("shown",)
 
-    def __init__(self, module: Any, kind: str) -> None:
-        self.kind = kind
-        self.kinds: dict[str, str] = module.__dict__["_kinds"]
-        self.values_of: dict[str, Any] = module.__dict__
-
-    def __getitem__(self, name: str) -> Any:
-        if self.kinds.get(name) != self.kind:
-            raise KeyError(name)
-        return self.values_of[name]
+    def __init__(self, items: Iterable[Any] = (), shown: dict[str, Any] | None = None) -> None:
+        super().__init__(items)
+        self.shown = {} if shown is None else shown  # where members are attributes
+        if self:
+            self.shown.update(self)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.kinds[name] = self.kind
-        self.values_of[name] = value
+        super().__setitem__(name, value)
+        self.shown[name] = value
 
     def __delitem__(self, name: str) -> None:
-        if self.kinds.get(name) != self.kind:
-            raise KeyError(name)
-        del self.kinds[name]
-        del self.values_of[name]
+        super().__delitem__(name)
+        self.shown.pop(name, None)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter([name for name, kind in self.kinds.items() if kind == self.kind])
+    def pop(self, name: str, default: Any = _ABSENT) -> Any:
+        if name not in self and default is not _ABSENT:
+            return default
+        value = self[name]
+        del self[name]
+        return value
 
-    def __len__(self) -> int:
-        return sum(kind == self.kind for kind in self.kinds.values())
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self))
+        return name, self.pop(name)
 
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    def clear(self) -> None:
+        for name in list(self):
+            del self[name]
+
+    def update(self, *given: Any, **named: Any) -> None:
+        for name, value in dict(*given, **named).items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
+        self.update(other)
+        return self
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def bind(module: Any, shown: bool) -> None:
+    """Let the dicts of a module's `__dict__` be its members, attributes too where `shown`."""
+    own = module.__dict__
+    for place in PLACES.values():
+        held = own.get(place, {})
+        for name in held:
+            own.pop(name, None)
+        # Without a dict of attributes the members have one of their own, which nobody reads.
+        own[place] = Members(held, own if shown else None)
 
 
 def check_name(module: Any, name: str, kind: str) -> None:
@@ -60,7 +92,7 @@ def check_name(module: Any, name: str, kind: str) -> None:
         raise KeyError(
             f"the name of a {kind} must not contain '.', which separates modules; got {name!r}"
         )
-    if module._kinds.get(name) != kind and hasattr(module, name):
+    if name not in module.__dict__[PLACES[kind]] and hasattr(module, name):
         raise KeyError(
             f"{type(module).__name__} already has an attribute {name!r}; choose another name"
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.nn.conversion import parse_to
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
-from rushlight.nn.members import BUFFER, MODULE, PARAMETER, Members, check_name
+from rushlight.nn.members import BUFFER, MODULE, PARAMETER, PLACES, Members, bind, check_name
 from rushlight.nn.module_repr import show_module
 from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, replace_content
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
@@ -27,7 +27,10 @@ class Module:
     """The base of layers: assign parameters and modules as attributes, define `forward`."""
 
     training: bool
-    _kinds: dict[str, str]  # see Note [Members]
+    # See Note [Members].
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Any]
     _non_persistent_buffers_set: set[str]
     # The hook, and whether it takes keyword arguments.
     _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
@@ -42,19 +45,19 @@ class Module:
         False  # whether classes after Module in the order of bases are initialised too
     )
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-
     def __init__(self, *args: Any, **named: Any) -> None:
         if (args or named) and not self.call_super_init:
             given = f"{len(args)} positional arguments" if args else f"{next(iter(named))!r}"
             raise TypeError(
                 f"{type(self).__name__}.__init__: Module takes no arguments, got {given}"
             )
-        self.__dict__.update(
+        own = self.__dict__
+        shown = own if type(self).__getattr__ is _GETATTR else None
+        own.update(
             training=True,
-            _kinds={},
+            _parameters=Members((), shown),
+            _buffers=Members((), shown),
+            _modules=Members((), shown),
             _non_persistent_buffers_set=set(),
             _forward_pre_hooks={},
             _forward_hooks={},
@@ -83,6 +86,8 @@ class Module:
             return self.forward(*args, **named)
         finally:
             CALLED.set(before)
+
+    _call_impl = __call__
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -164,47 +169,86 @@ class Module:
 
     # ---- members ----
 
+    def __getattr__(self, name: str) -> Any:
+        """A member that is no attribute: of a class with a `__getattr__` of its own."""
+        own = self.__dict__
+        for place in PLACES.values():
+            members = own.get(place)
+            if members is not None and name in members:
+                return members[name]
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+        )
+
     def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
         kind = (
             PARAMETER
             if isinstance(value, Parameter)
             else MODULE
             if isinstance(value, Module)
+            else BUFFER
+            if isinstance(value, (Buffer, UninitializedBuffer))
             else None
         )
-        kinds = self.__dict__.get("_kinds")
-        if kinds is None:
+        if "_parameters" not in own:
             if kind is not None:
                 raise AttributeError(
                     f"{type(self).__name__}: call super().__init__() before assigning {name!r}"
                 )
             object.__setattr__(self, name, value)
-            return
-        present = kinds.get(name)
-        if kind is None and isinstance(value, (Buffer, UninitializedBuffer)):
-            kind = BUFFER
-        if kind is not None:
-            value = admitted(self, kind, name, value) if ON_MEMBER else value
-            kinds[name] = kind
-            self._non_persistent_buffers_set.discard(name)
-            self.__dict__[name] = value
-            if kind == BUFFER and not getattr(value, "persistent", True):
-                self._non_persistent_buffers_set.add(name)
-        elif present is None:
-            object.__setattr__(self, name, value)
-        elif value is None or (present == BUFFER and isinstance(value, Tensor)):
-            self.__dict__[name] = admitted(self, present, name, value) if ON_MEMBER else value
+        elif kind is not None:
+            self._put(kind, name, value)
+        elif name in own["_parameters"] or name in own["_buffers"] or name in own["_modules"]:
+            self._exchange(name, value)
         else:
-            wanted = {PARAMETER: "an nn.Parameter", BUFFER: "a tensor", MODULE: "a Module"}[present]
+            object.__setattr__(self, name, value)
+            if name == "__class__" or name in PLACES.values():
+                bind(self, type(self).__getattr__ is _GETATTR)
+
+    def _put(self, kind: str, name: str, value: Any) -> None:
+        """Make a value a member, in the place of any attribute of that name."""
+        own = self.__dict__
+        for place in PLACES.values():
+            if place != PLACES[kind]:
+                own[place].pop(name, None)
+        if kind == PARAMETER and type(self).register_parameter is not _REGISTER_PARAMETER:
+            if name not in own["_parameters"]:
+                own.pop(name, None)
+            self.register_parameter(name, value)
+            return
+        if own[PLACES[kind]].__class__ is not Members:
+            bind(self, type(self).__getattr__ is _GETATTR)
+        value = admitted(self, kind, name, value) if ON_MEMBER else value
+        own.pop(name, None)
+        own[PLACES[kind]][name] = value
+        own["_non_persistent_buffers_set"].discard(name)
+        if kind == BUFFER and not getattr(value, "persistent", True):
+            own["_non_persistent_buffers_set"].add(name)
+
+    def _exchange(self, name: str, value: Any) -> None:
+        """Assign what is no parameter and no module to the name of a member."""
+        own = self.__dict__
+        kind = next(kind for kind, place in PLACES.items() if name in own[place])
+        if value is not None and not (kind == BUFFER and isinstance(value, Tensor)):
+            wanted = {PARAMETER: "an nn.Parameter", BUFFER: "a tensor", MODULE: "a Module"}[kind]
             raise TypeError(
-                f"{type(self).__name__}.{name} is a {present}: assign {wanted} or None, got "
+                f"{type(self).__name__}.{name} is a {kind}: assign {wanted} or None, got "
                 f"{type(value).__name__}"
             )
+        own[PLACES[kind]][name] = admitted(self, kind, name, value) if ON_MEMBER else value
 
     def __delattr__(self, name: str) -> None:
+        for place in PLACES.values():
+            if name in self.__dict__[place]:
+                del self.__dict__[place][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
         object.__delattr__(self, name)
-        self._kinds.pop(name, None)
-        self._non_persistent_buffers_set.discard(name)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        bind(self, type(self).__getattr__ is _GETATTR)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         check_name(self, name, PARAMETER)
@@ -240,21 +284,26 @@ class Module:
 
     register_module = add_module
 
-    @property
-    def _parameters(self) -> Members:
-        return Members(self, PARAMETER)
-
-    @property
-    def _buffers(self) -> Members:
-        return Members(self, BUFFER)
-
-    @property
-    def _modules(self) -> Members:
-        return Members(self, MODULE)
-
     def _members(self, kind: str) -> list[tuple[str, Any]]:
-        own = self.__dict__
-        return [(name, own[name]) for name, k in self._kinds.items() if k == kind]
+        return list(self.__dict__[PLACES[kind]].items())
+
+    def _named_members(
+        self,
+        get_members_fn: Callable[[Module], Any],
+        prefix: str = "",
+        recurse: bool = True,
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Any]]:
+        """What a function gives of each module, under full names."""
+        seen: set[int] = set()
+        walk = self.named_modules(prefix, remove_duplicate=remove_duplicate)
+        for path, module in walk if recurse else [(prefix, self)]:
+            for name, value in get_members_fn(module):
+                if value is None or id(value) in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(id(value))
+                yield f"{path}.{name}" if path else name, value
 
     # ---- iteration ----
 
@@ -330,19 +379,14 @@ class Module:
             if id(module) in seen:
                 continue
             seen.add(id(module))
-            below = []
             own = module.__dict__
-            for name, kind in module._kinds.items():
-                member = own[name]
-                if member is None:
-                    continue
-                if kind == PARAMETER:
-                    if id(member) not in seen:
-                        seen.add(id(member))
-                        yield member
-                elif kind == MODULE and recurse:
-                    below.append(member)
-            stack.extend(reversed(below))
+            for member in own["_parameters"].values():
+                if member is not None and id(member) not in seen:
+                    seen.add(id(member))
+                    yield member
+            below = own["_modules"]
+            if recurse and below:
+                stack.extend(m for m in reversed(below.values()) if m is not None)
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -359,21 +403,23 @@ class Module:
         """The module at a path such as "blocks.0.norm"; the empty path is this module."""
         module: Module = self
         for name in target.split(".") if target else ():
-            if module._kinds.get(name) != MODULE or module.__dict__[name] is None:
+            below = module.__dict__["_modules"].get(name)
+            if below is None:
                 raise AttributeError(
                     f"{type(module).__name__} has no submodule {name!r} (looking for {target!r})"
                 )
-            module = module.__dict__[name]
+            module = below
         return module
 
     def _get_member(self, target: str, kind: str) -> Any:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
-        if module._kinds.get(name) != kind:
+        members = module.__dict__[PLACES[kind]]
+        if name not in members:
             raise AttributeError(
                 f"{type(module).__name__} has no {kind} {name!r} (looking for {target!r})"
             )
-        return module.__dict__[name]
+        return members[name]
 
     def get_parameter(self, target: str) -> Parameter:
         return self._get_member(target, PARAMETER)
@@ -387,7 +433,7 @@ class Module:
         if not name:
             raise ValueError("set_submodule: the path must not be empty")
         holder = self.get_submodule(path)
-        if strict and holder._kinds.get(name) != MODULE:
+        if strict and name not in holder.__dict__["_modules"]:
             raise AttributeError(
                 f"{type(holder).__name__} has no submodule {name!r} (looking for {target!r})"
             )
@@ -447,7 +493,7 @@ class Module:
                     value.grad = fn(gradient)
             for name, value in self._members(BUFFER):
                 if value is not None:
-                    self.__dict__[name] = fn(value)
+                    self._buffers[name] = fn(value)
         return self
 
     def to(self: M, *args: Any, **named: Any) -> M:
@@ -560,3 +606,7 @@ class Module:
 
     def __repr__(self) -> str:
         return show_module(self)
+
+
+_GETATTR = Module.__getattr__
+_REGISTER_PARAMETER = Module.register_parameter  # a library may exchange it

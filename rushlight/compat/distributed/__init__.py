@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight.compat.distributed import device_mesh as device_mesh, rpc as rpc, tensor as tensor
 from rushlight.core.errors import RushlightError
 
 

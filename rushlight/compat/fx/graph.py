@@ -198,7 +198,7 @@ def _constant(value: Any, found: dict[str, Any]) -> str:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     if type(value) is list:
         return f"[{', '.join(_constant(part, found) for part in value)}]"
-    if type(value) is dict:
+    if isinstance(value, dict):
         pairs = (f"{key!r}: {_constant(part, found)}" for key, part in value.items())
         return f"{{{', '.join(pairs)}}}"
     if type(value) in (int, str, bool, type(None), type(...)):

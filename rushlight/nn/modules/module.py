@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 Hook = Callable[..., Any]
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"  # the key of what `get_extra_state` returns
 
 
 def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:

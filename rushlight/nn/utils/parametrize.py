@@ -18,7 +18,6 @@ from typing import Any
 from rushlight.core.errors import ShapeError
 from rushlight.lazy import shown
 from rushlight.nn.containers import ModuleDict, ModuleList
-from rushlight.nn.members import PARAMETER
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter, replace_content
 from rushlight.tape.record.state import no_grad
@@ -226,7 +225,7 @@ def register_parametrization(
         chain.append(parametrization)
         chain.unsafe = chain.unsafe or unsafe
         return module
-    if module._kinds.get(tensor_name) not in (PARAMETER, "buffer"):
+    if tensor_name not in module._parameters and tensor_name not in module._buffers:
         raise ValueError(
             f"{type(module).__name__} has no parameter or buffer {tensor_name!r} to parametrise"
         )

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight.lazy import shown
-from rushlight.nn.members import BUFFER, PARAMETER
 from rushlight.nn.module import Module
 from rushlight.tensor import Tensor
 
@@ -80,9 +79,8 @@ def _members_by_name(module: Module) -> dict[str, Member]:
     """Every parameter and buffer under each of its names."""
     found: dict[str, Member] = {}
     for path, part in module.named_modules(remove_duplicate=False):
-        for name, kind in part._kinds.items():
-            if kind in (PARAMETER, BUFFER):
-                found[f"{path}.{name}" if path else name] = (part, name)
+        for name in (*part._parameters, *part._buffers):
+            found[f"{path}.{name}" if path else name] = (part, name)
     return found
 
 
@@ -98,7 +96,7 @@ def _check_names(
     problems = [f"{type(module).__name__} has no {name!r}" for name in unexpected]
     there = {_identity(members[name]) for name in given if name in members}
     for name, entry in members.items():
-        if entry[0].__dict__[entry[1]] is not None and _identity(entry) not in there:
+        if _place(entry)[entry[1]] is not None and _identity(entry) not in there:
             problems.append(f"{name!r} is missing")
     if strict and problems:
         raise RuntimeError(
@@ -148,24 +146,31 @@ def _tied(given: dict[str, Tensor], members: dict[str, Member]) -> dict[str, Ten
     return spread
 
 
+def _place(entry: Member) -> dict[str, Any]:
+    """The dict in which a member is; the module's own where it was taken out."""
+    own = entry[0].__dict__
+    held = [own[kind] for kind in ("_parameters", "_buffers") if entry[1] in own[kind]]
+    place: dict[str, Any] = held[0] if held else own
+    return place
+
+
 @contextmanager
 def _replaced(given: dict[str, Any], members: dict[str, Member], source: Any) -> Iterator[None]:
     own: dict[tuple[int, str], tuple[Module, str, Any]] = {}
     for name, value in given.items():
         part, member = members[name]
-        own.setdefault(
-            _identity((part, member)), (part, member, part.__dict__.get(member, _ABSENT))
-        )
-        part.__dict__[member] = value
+        place = _place((part, member))
+        own.setdefault(_identity((part, member)), (part, member, place.get(member, _ABSENT)))
+        place[member] = value
     try:
         yield
     finally:
-        after = {name: members[name][0].__dict__.get(members[name][1]) for name in given}
+        after = {name: _place(members[name]).get(members[name][1]) for name in given}
         for part, member, value in own.values():
             if value is _ABSENT:
-                part.__dict__.pop(member, None)
+                _place((part, member)).pop(member, None)
             else:
-                part.__dict__[member] = value
+                _place((part, member))[member] = value
         for target in [source] if isinstance(source, Mapping) else source:
             if isinstance(target, dict):
                 target.update({n: after[n] for n in target if after[n] is not target[n]})

@@ -1,0 +1,109 @@
+"""Members as PyTorch's libraries use them: real dicts, `__getattr__`, patched registration."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import rushlight
+from rushlight import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(rushlight.ones(2))
+        self.register_buffer("mean", rushlight.zeros(2))
+        self.inner = nn.Linear(2, 2)
+
+
+def test_the_dicts_are_in_the_modules_dict() -> None:
+    net = Net()
+    for place, names in (
+        *(("_parameters", ["weight"]), ("_buffers", ["mean"]), ("_modules", ["inner"])),
+    ):
+        members = net.__dict__[place]
+        assert isinstance(members, dict) and list(reversed(members)) == names
+        assert type(members.copy()) is dict and dict(members) == members | {}
+    other = nn.Parameter(rushlight.zeros(2))
+    net._parameters["weight"] = other
+    assert net.weight is other and next(net.parameters()) is other
+    del net._parameters["weight"]
+    assert not hasattr(net, "weight")
+    net._parameters = {"a": other}
+    assert net.a is other and dict(net.named_parameters(recurse=False)) == {"a": other}
+    net._modules.clear()
+    assert not hasattr(net, "inner") and list(net.modules()) == [net]
+
+
+def test_a_class_with_its_own_getattr_is_asked() -> None:
+    asked = []
+
+    class Asked(Net):
+        def __getattr__(self, name):
+            asked.append(name)
+            return super().__getattr__(name)
+
+    net = Asked()
+    asked.clear()
+    assert net.weight is net._parameters["weight"] and asked == ["weight"]
+    assert rushlight.equal(net.inner(rushlight.ones(2)), net._modules["inner"](rushlight.ones(2)))
+    assert set(net.state_dict()) == {"weight", "mean", "inner.weight", "inner.bias"}
+    values = {"weight": rushlight.full((2,), 5.0)}
+    got = rushlight.func.functional_call(Reads(net), {"net.weight": values["weight"]}, ())
+    assert got.tolist() == [5, 5] and net.weight.tolist() == [1, 1]
+    other = Net()
+    other.__class__ = Asked
+    asked.clear()
+    assert other.weight.tolist() == [1, 1] and asked == ["weight"]
+
+
+class Reads(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self):
+        return self.net.weight * 1
+
+
+def test_registration_may_be_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = nn.Module.register_parameter
+
+    def register(module, name, param):
+        plain(module, name, param)
+        if param is not None:
+            module._parameters[name] = nn.Parameter(param.to("null"), param.requires_grad)
+
+    monkeypatch.setattr(nn.Module, "register_parameter", register)
+    layer = nn.Linear(3, 3)
+    assert layer.weight.device.type == "null" and layer.bias.device.type == "null"
+
+
+def test_copies_and_pickles_are_modules_of_their_own() -> None:
+    net = Net()
+    for other in (copy.copy(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        other.weight = nn.Parameter(rushlight.full((2,), 7.0))
+        assert other._parameters["weight"] is other.weight and net.weight.tolist() == [1, 1]
+        assert list(other.state_dict()) == list(net.state_dict())
+        other._buffers["mean"] = rushlight.ones(2)
+        assert other.mean.tolist() == [1, 1] and net.mean.tolist() == [0, 0]
+
+
+def test_a_dict_of_modules_begins_without_update() -> None:
+    class Late(nn.ModuleDict):
+        def __init__(self):
+            super().__init__()
+            self.ready = True
+
+        def update(self, modules):
+            assert self.ready
+            super().update(modules)
+
+    late = Late()
+    late.update({"a": nn.ReLU()})
+    assert list(late) == ["a"] and late._call_impl is not None
+    named = dict(late._named_members(lambda m: m._modules.items()))
+    assert list(named) == ["a"]
