@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS
-from rushlight.emit.cuda.lists import addresses_of, span_of, stride_of, threads_of
+from rushlight.emit.cuda.lists import span_of, stride_of, threads_of
 from rushlight.kernel.shapes import Map, Rowwise
 
 LARGE_TABLE = 3968  # words; with CUDA 12.1 arguments may have 32,764 bytes
@@ -39,7 +39,6 @@ class CudaList:
         self.launch = launch
         self.words = words
         self.stride, self.span = stride_of(kernel), span_of(kernel)
-        self.addresses = addresses_of(kernel)
         self.threads = threads_of(kernel)
         self.params: tuple[DType, ...] = kernel.params
         self.scratch = scratch if isinstance(kernel, Rowwise) else ()
@@ -54,33 +53,25 @@ class CudaList:
         numbers = [
             _NUMBERS[compute_type(d).name](p) for d, p in zip(self.params, params, strict=True)
         ]
-        return [self._act(some, numbers) for some in self._parts(items)]
-
-    def _blocks(self, item: tuple[int, ...]) -> int:
-        n = item[self.addresses]
-        least = 1 if self.scratch else 0  # a fold of nothing gives its identity
-        return max(least, -(-n // self.span))
-
-    def _parts(self, items: Sequence[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
-        """Runs of items that one table and the scratch hold."""
-        part: list[tuple[int, ...]] = []
-        blocks = 0
-        for item in items:
-            more = self._blocks(item)
-            if not more:
-                continue
-            if len(part) == self.most or blocks + more > self.most_blocks:
-                yield part
-                part, blocks = [], 0
-            part.append(item)
+        span, least = self.span, 1 if self.scratch else 0  # a fold of nothing gives its identity
+        counts = [max(least, -(-item[-1] // span)) for item in items]
+        acts, begin, blocks = [], 0, 0
+        for place, more in enumerate(counts):
+            if place - begin == self.most or blocks + more > self.most_blocks:
+                if blocks:
+                    acts.append(self._act(items[begin:place], counts[begin:place], numbers))
+                begin, blocks = place, 0
             blocks += more
-        if part:
-            yield part
+        if blocks:
+            acts.append(self._act(items[begin:], counts[begin:], numbers))
+        return acts
 
-    def _act(self, items: list[tuple[int, ...]], numbers: list[Any]) -> tuple[Any, ...]:
-        counts = list(map(self._blocks, items))
+    def _act(
+        self, items: Sequence[tuple[int, ...]], counts: list[int], numbers: list[Any]
+    ) -> tuple[Any, ...]:
+        """One launch; an item without blocks begins where the next one does, which is found."""
         firsts = [0, *accumulate(counts)]
-        rows = ((first, item[-1], *item[:-1]) for first, item in zip(firsts, items, strict=False))
+        rows = [(first, item[-1], *item[:-1]) for first, item in zip(firsts, items, strict=False)]
         table = (ctypes.c_uint64 * self.words)(*chain.from_iterable(rows))
         values = [table, ctypes.c_int64(len(items)), *numbers, *map(ctypes.c_uint64, self.scratch)]
         packed = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))

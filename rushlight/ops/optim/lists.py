@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,6 +65,7 @@ def _run(pool: Any, kernel: Rowwise, items: Sequence[tuple[int, ...]]) -> None:
         act(*numbers)
 
 
+@functools.cache
 def _fold(dtype: DType, kind: str, body: Callable[[Expr], Expr]) -> Rowwise:
     step = Reduce(kind, body(arg(0, compute_type(dtype))))
     result = s.cast(row(0, step.body.dtype), float32)

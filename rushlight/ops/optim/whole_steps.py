@@ -56,8 +56,8 @@ class Moves:
         self.writes: list[Write] = []
         self.begun: dict[Any, dict[str, Any]] = {}  # new state, by parameter
         self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
-        # By kernel and numbers: items by the address of what they write to first.
-        self.lists: dict[tuple[Any, ...], dict[int, tuple[int, ...]]] = {}
+        # By launch and numbers: a plan, and items by the address of what they write to first.
+        self.lists: dict[tuple[Any, ...], tuple[Any, dict[int, tuple[int, ...]]]] = {}
         self.quick = no_recipes() and not STATE.get().special  # no write needs preparation
 
     def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
@@ -83,18 +83,22 @@ class Moves:
         plan: Any = update.plans.get(tuple(map(_SPEC, values)))
         if plan is None:
             plan = update.prepared(values, params).plan
-        kernel = plan.kernel
-        held = all(v._memory.address is not None for v in values)
-        plain = plan.launch is plan.plain and kernel is not None and not kernel.rank
+        launch, kernel = plan.launch, plan.kernel
+        lists = plan.pool.device.limits.lists
+        if not self.quick or lists is None or launch is not plan.plain or kernel is None:
+            self.add(update, values, params)
+            return
+        try:
+            addresses = (*map(add, map(_ADDRESS, values), map(_OFFSET, values)),)
+        except TypeError:  # a dropped gradient; see Note [Hot path]
+            self.add(update, values, params)
+            return
+        # A launch stands for its kernel and pool, and costs less to look up.
+        _, items = self.lists.setdefault((launch, params), (plan, {}))
+        if kernel.rank or addresses[0] in items:  # not flat; or written to twice, in order
+            self.add(update, values, params)
+            return
         targets = update.targets
-        if not (self.quick and held and plain and has_lists(values[0])):
-            self.add(update, values, params)
-            return
-        addresses = (*map(add, map(_ADDRESS, values), map(_OFFSET, values)),)
-        items = self.lists.setdefault((plan.pool, kernel, params), {})
-        if addresses[0] in items:  # written to twice: in order
-            self.add(update, values, params)
-            return
         items[addresses[0]] = (*addresses[:targets], *addresses, *plan.tail)
         self.read.append(values)
         self.storages += map(_MEMORY, values[:targets])
@@ -123,8 +127,10 @@ class Moves:
     def make_at(self, place: Any) -> None:
         """Make all changes; `place` is the source line for anomalies, see Note [Source lines]."""
         storages = self.storages
-        for (pool, kernel, params), items in self.lists.items():
-            self.acts += pool.device.limits.lists(kernel)((*items.values(),), params)
+        for (_, params), (plan, items) in self.lists.items():
+            if items:
+                listed = plan.pool.device.limits.lists(plan.kernel)
+                self.acts += listed((*items.values(),), params)
         if self.ends:
             self.acts += self.ends
         if self.writes or not storages:
