@@ -4,7 +4,8 @@
 1. `_parameters`, `_buffers` and `_modules` are dicts in the module's `__dict__`, in the order of
    registration: they may be read, changed, copied and assigned.
 2. A member is an ordinary attribute as well, so that reading it costs no Python call: what is
-   written to a `Members` is written to the module's `__dict__` too.
+   written to a `Members` is written to the module's `__dict__` too. It refers to the module
+   weakly: a module is freed without a collection of cycles.
 3. A class with a `__getattr__` of its own decides what reading a member gives, so the members of
    its instances are in the dicts alone, where `Module.__getattr__` finds them.
 4. Copies and pickles have plain dicts; `bind` makes them members of the new module.
@@ -12,8 +13,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import ref
 
 PARAMETER, BUFFER, MODULE = "parameter", "buffer", "module"
 PLACES = {PARAMETER: "_parameters", BUFFER: "_buffers", MODULE: "_modules"}
@@ -23,21 +25,25 @@ _ABSENT = object()
 class Members(dict[str, Any]):
     """One kind of a module's members. See Note [Members]."""
 
-    __slots__ = ("shown",)
+    __slots__ = ("owner",)
 
-    def __init__(self, items: Iterable[Any] = (), shown: dict[str, Any] | None = None) -> None:
+    def __init__(self, items: Iterable[Any] = (), owner: Callable[[], Any] | None = None) -> None:
         super().__init__(items)
-        self.shown = {} if shown is None else shown  # where members are attributes
+        self.owner = owner  # a weak reference: a module is freed by its count of references
         if self:
-            self.shown.update(self)
+            self.update(dict(self))
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        self.shown[name] = value
+        owner = None if self.owner is None else self.owner()
+        if owner is not None:
+            owner.__dict__[name] = value
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
-        self.shown.pop(name, None)
+        owner = None if self.owner is None else self.owner()
+        if owner is not None:
+            owner.__dict__.pop(name, None)
 
     def pop(self, name: str, default: Any = _ABSENT) -> Any:
         if name not in self and default is not _ABSENT:
@@ -78,8 +84,7 @@ def bind(module: Any, shown: bool) -> None:
         held = own.get(place, {})
         for name in held:
             own.pop(name, None)
-        # Without a dict of attributes the members have one of their own, which nobody reads.
-        own[place] = Members(held, own if shown else None)
+        own[place] = Members(held, ref(module) if shown else None)
 
 
 def check_name(module: Any, name: str, kind: str) -> None:

@@ -52,12 +52,12 @@ class Module:
                 f"{type(self).__name__}.__init__: Module takes no arguments, got {given}"
             )
         own = self.__dict__
-        shown = own if type(self).__getattr__ is _GETATTR else None
+        owner = ref(self) if type(self).__getattr__ is _GETATTR else None
         own.update(
             training=True,
-            _parameters=Members((), shown),
-            _buffers=Members((), shown),
-            _modules=Members((), shown),
+            _parameters=Members((), owner),
+            _buffers=Members((), owner),
+            _modules=Members((), owner),
             _non_persistent_buffers_set=set(),
             _forward_pre_hooks={},
             _forward_hooks={},

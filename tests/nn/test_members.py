@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 
@@ -90,6 +92,18 @@ def test_copies_and_pickles_are_modules_of_their_own() -> None:
         assert list(other.state_dict()) == list(net.state_dict())
         other._buffers["mean"] = rushlight.ones(2)
         assert other.mean.tolist() == [1, 1] and net.mean.tolist() == [0, 0]
+
+
+def test_a_module_is_freed_by_its_count_of_references() -> None:
+    gc.disable()
+    try:
+        for make in (Net, lambda: copy.deepcopy(Net()), lambda: nn.Sequential(nn.ReLU())):
+            net = make()
+            gone = weakref.ref(net)
+            del net
+            assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_dict_of_modules_begins_without_update() -> None:
