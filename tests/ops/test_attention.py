@@ -319,3 +319,45 @@ def test_ways_of_attention_give_one_result():
             assert rl.equal(nn.functional.scaled_dot_product_attention(q, q, q), plain)
     with pytest.raises(AssertionError, match="SDPBackend"), sdpa_kernel("math"):
         pass
+
+
+def _joined(device: str) -> list[Any]:
+    """Query, key and value as views of one projection (batch, rows, 3, heads, features)."""
+    (values,) = arrays((2, 6, 3, 4, 8))
+    whole = rl.tensor(values, device=device, requires_grad=True)
+    return [whole, *(x.transpose(1, 2) for x in whole.unbind(2))]
+
+
+def test_views_of_one_projection(device: str) -> None:
+    whole, q, k, v = _joined(device)
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    out.sum().backward()
+    copies = [x.detach().contiguous().requires_grad_() for x in (q, k, v)]
+    same = F.scaled_dot_product_attention(*copies, is_causal=True)
+    same.sum().backward()
+    check_same([out.detach().numpy()], [same.detach().numpy()], 1e-6)
+    expected = rl.stack([x.grad.transpose(1, 2) for x in copies], 2)
+    check_same([whole.grad.numpy()], [expected.numpy()], 1e-6)
+
+
+def test_results_lie_in_memory_as_the_operands() -> None:
+    _, q, k, v = _joined("reference")
+    out = F.scaled_dot_product_attention(q, k, v)
+    assert out.transpose(1, 2).is_contiguous()
+    for grad in rl.autograd.grad(out, [q, k, v], out.detach()):
+        assert grad.transpose(1, 2).is_contiguous()
+    dense = F.scaled_dot_product_attention(*(x.contiguous() for x in (q, k, v)))
+    assert dense.is_contiguous()
+
+
+@pytest.mark.parametrize("asked", [(0,), (1,), (2,), (0, 2), (3,)])
+def test_some_gradients_alone(device: str, asked: tuple[int, ...]) -> None:
+    values = [*arrays(Q, K, V), *arrays((7, 6), seed=3)]
+    whole = results(F.scaled_dot_product_attention, values, device)[1:]
+    operands = tensors(values, device)
+    for i, x in enumerate(operands):
+        x.requires_grad_(i in asked)
+    out = F.scaled_dot_product_attention(*operands)
+    (g,) = arrays(tuple(out.shape), seed=9)
+    out.backward(rl.tensor(g, device=device))
+    check_same([operands[i].grad.numpy() for i in asked], [whole[i] for i in asked], 1e-6)

@@ -111,12 +111,26 @@ def _part(kernel: Attend, batch: int, heads: int, rows: int, keys: int) -> tuple
     """The batch entries and heads of one call: divisors, so that all calls have one plan."""
     if kernel.of == "output":
         return batch, heads
-    most = MOST_WORKSPACE // (-(-keys // _KEYS) * rows * kernel.width * 4)
+    most = MOST_WORKSPACE // _workspace(kernel, rows, keys)
     if most < 1:
         return None
     if most < heads:
         return 1, _divisor(heads, most)
     return _divisor(batch, most // heads), heads
+
+
+def _workspace(kernel: Attend, rows: int, keys: int) -> int:
+    """Bytes for one head in backward: partial gradients, and a number per row."""
+    return (-(-keys // _KEYS) * kernel.width + 1) * rows * 4
+
+
+def scratch_rooms(kernel: Attend, numbers: Sequence[int]) -> list[int]:
+    """The room that a launch takes from the pool where cuDNN computes it, estimated."""
+    found = layout_of(kernel, numbers) if takes(kernel) and frontend() is not None else None
+    if found is None or kernel.of == "output":
+        return []
+    batch, heads, rows, keys = found[0].sizes
+    return [room_for(batch * heads * _workspace(kernel, rows, keys))]
 
 
 def _divisor(count: int, most: int) -> int:

@@ -130,10 +130,17 @@ class StandIn(NullDevice):
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
-        by_parts = composed.is_whole_gradient(kernel)
-        if by_parts or (isinstance(kernel, Sort | Search) and not self.limits.sorts):
-            return composed.build(kernel, self, self._pool)  # type: ignore[arg-type]
-        scratch_of, shape = self.scratch_of, signature(kernel)
+        if isinstance(kernel, Sort | Search) and not self.limits.sorts:
+            return composed.build(kernel, self, self._pool)
+        shape = signature(kernel)
+        if composed.is_whole_gradient(kernel):
+            parts = composed.build(kernel, self, self._pool)
+
+            def launch_parts(*numbers: bool | int | float) -> None:
+                parts(*numbers)
+                self._take_scratch(kernel, numbers[shape.addresses :])
+
+            return launch_parts
         first, last = shape.addresses, shape.addresses + shape.sizes
         each = float(shape.addresses)
         if isinstance(kernel, Contract | Convolve):
@@ -146,13 +153,16 @@ class StandIn(NullDevice):
         def launch(*numbers: bool | int | float) -> None:
             self.calls += 1
             self.work += _WORK_OF_CALL + each * prod(numbers[first:last])
-            if scratch_of is not None:
-                rooms = scratch_of(kernel, numbers[first:])  # type: ignore[arg-type]
-                if rooms:
-                    with Scratch(self._pool(), *rooms):
-                        pass
+            self._take_scratch(kernel, numbers[first:])
 
         return launch
+
+    def _take_scratch(self, kernel: Kernel, numbers: Sequence[bool | int | float]) -> None:
+        """Take and give back what a launch takes on the device it stands for."""
+        rooms = self.scratch_of(kernel, numbers) if self.scratch_of is not None else ()  # type: ignore[arg-type]
+        if rooms:
+            with Scratch(self._pool(), *rooms):
+                pass
 
     def _join(self, blocks: list[tuple[int, int]], nbytes: int) -> int:
         blocks.clear()
