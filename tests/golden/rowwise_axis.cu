@@ -313,15 +313,26 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
         if (segments > 1) fold1(total1, room, lanes);
         r1 = segments > 1 ? total1 : v1;
     }
-    const float t0 = fabsf(r1);
-    const bool t1 = t0 < 1.0000000031710769e-30f;
-    const bool t2 = t0 < 1.0000000150474662e+30f;
-    const float t3 = t2 ? 1.0f : 8.673617379884035e-19f;
-    const float t4 = t1 ? 1.152921504606847e+18f : t3;
-    const float t5 = r1 * t4;
-    const float t6 = 1.0f / t5;
-    const float r2 = t4;
-    const float r3 = t6;
+    float r2;
+    {
+        const float t0 = fabsf(r1);
+        const bool t1 = t0 < 1.0000000031710769e-30f;
+        const bool t2 = t0 < 1.0000000150474662e+30f;
+        const float t3 = t2 ? 1.0f : 8.673617379884035e-19f;
+        const float t4 = t1 ? 1.152921504606847e+18f : t3;
+        r2 = t4;
+    }
+    float r3;
+    {
+        const float t0 = fabsf(r1);
+        const bool t1 = t0 < 1.0000000031710769e-30f;
+        const bool t2 = t0 < 1.0000000150474662e+30f;
+        const float t3 = t2 ? 1.0f : 8.673617379884035e-19f;
+        const float t4 = t1 ? 1.152921504606847e+18f : t3;
+        const float t5 = r1 * t4;
+        const float t6 = 1.0f / t5;
+        r3 = t6;
+    }
     const int back = (int)((u64)q0 / 4 % 4);
     for (i64 first = 0; first < axis + back; first += tile) {
         const i64 here = first - back;

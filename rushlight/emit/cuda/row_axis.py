@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rushlight.emit.cuda.anomaly import get, put
 from rushlight.emit.cuda.map import alignment, pack
 from rushlight.emit.cuda.rows import (
@@ -49,7 +51,7 @@ from rushlight.emit.cuda.scalar import (
     uses,
 )
 from rushlight.kernel.shapes import Rowwise
-from rushlight.scalar.ir import topological
+from rushlight.scalar.ir import Expr, topological
 
 MOST_THREADS = 256
 FEW_INPUTS = 4
@@ -86,12 +88,31 @@ class AxisWriter:
     """Writes one kernel."""
 
     def __init__(self, kernel: Rowwise) -> None:
-        self.kernel, self.settled = settle(kernel)
+        self.splittable, self.declared = is_splittable(kernel), declared(kernel)
+        self.stages = stages(kernel)
+        self.settled: list[dict[int, Expr]] = []  # by stage; the last are the elements'
+        self.kernel = self.settle(kernel)
         self.chunk = chunk_of_rows(kernel)
         self.tile = tile_of(kernel)
-        self.stages = stages(kernel)
         self.each = f"for (int j = 0; j < {self.chunk}; ++j)"
         self.turns = f"for (int u = 0; u < {self.tile}; ++u)"
+
+    def settle(self, kernel: Rowwise) -> Rowwise:
+        """The kernel with what is one per row taken out of passes and elements' stores."""
+        passes, stores = list(kernel.passes), list(kernel.stores)
+        first = len(passes)
+        for some in self.stages:
+            bodies, found = settle([passes[k].body for k in some], first)
+            for k, body in zip(some, bodies, strict=True):
+                passes[k] = replace(passes[k], body=body)
+            self.settled.append(found)
+            first += len(found)
+        each = stored(kernel, "element")
+        made, found = settle([stores[i] for i in each], first)
+        self.settled.append(found)
+        for i, store in zip(each, made, strict=True):
+            stores[i] = store
+        return replace(kernel, passes=tuple(passes), stores=tuple(stores))
 
     # ---- inputs ----
 
@@ -288,8 +309,9 @@ class AxisWriter:
         """All segments of one stage in this block, or one where the kernel is split."""
         kernel = self.kernel
         passes = [(k, kernel.passes[k]) for k in self.stages[number]]
-        splittable = is_splittable(kernel)
-        lines = [f"{kind_of(p)} r{k} = {zero_of(p)};" for k, p in passes]
+        splittable = self.splittable
+        lines = self.settled_rows(number)
+        lines += [f"{kind_of(p)} r{k} = {zero_of(p)};" for k, p in passes]
         lines.append("{")
         for k, p in passes:
             lines.append(f"    {kind_of(p)} v{k} = {zero_of(p)}, total{k} = {zero_of(p)};")
@@ -348,7 +370,7 @@ class AxisWriter:
         if loads:
             loads = ["if (!resident || back) {", *indented(loads), "}"]
         return [
-            *self.settled_rows(),
+            *self.settled_rows(len(self.stages)),
             self.back(outputs),
             "for (i64 first = 0; first < axis + back; first += tile) {",
             *indented(self.tile_bounds(" - back")),
@@ -367,16 +389,15 @@ class AxisWriter:
             "}",
         ]
 
-    def settled_rows(self) -> list[str]:
-        """What `settle` took out of the elements' stores."""
-        if not self.settled:
-            return []
-        lines, names = statements(self.settled, plain_leaf)
-        first = len(self.kernel.passes)
-        for n, (e, name) in enumerate(zip(self.settled, names, strict=True)):
-            lines.append(f"const {COMPUTED[e.dtype]} r{first + n} = {name};")
-        uses_extent = any(e.op == "extent" for e in topological(self.settled))
-        return ["const i64 extent = axis;", *lines] if uses_extent else lines
+    def settled_rows(self, number: int) -> list[str]:
+        """What `settle` took out of a stage or, after the last stage, of the elements' stores."""
+        lines: list[str] = []
+        for k, e in self.settled[number].items():
+            text, (name,) = statements([e], plain_leaf)
+            if any(part.op == "extent" for part in topological([e])):
+                text = ["const i64 extent = axis;", *text]
+            lines += [f"{COMPUTED[e.dtype]} r{k};", "{", *indented([*text, f"r{k} = {name};"]), "}"]
+        return lines
 
     def element_stores(self, outputs: list[int]) -> list[str]:
         lines = []
@@ -408,7 +429,7 @@ class AxisWriter:
         lines = row_stores(self.kernel)
         if not lines:
             return []
-        reset = ["    if (split) tickets[o] = 0u;"] if is_splittable(self.kernel) else []
+        reset = ["    if (split) tickets[o] = 0u;"] if self.splittable else []
         return [
             "if (lanes > 32) __syncthreads(); else SYNC_WARP();",
             "if (inside && lane == 0) {",
@@ -429,7 +450,7 @@ class AxisWriter:
             body += self.stage(number)
         body += [*self.elements(), *self.rows()]
         split = []
-        if is_splittable(kernel):
+        if self.splittable:
             split = [
                 "__shared__ u32 drawn;",
                 "const i64 mine = blockIdx.x % segments;",
@@ -438,7 +459,7 @@ class AxisWriter:
         folds = "".join(self.fold_function(n) for n in range(len(self.stages)))
         return f"""\
 {TAKE}{functions(kernel)}{folds}
-extern "C" __global__ void __launch_bounds__({MOST_THREADS}, {BLOCKS}) rowwise_axis({declared(kernel)}) {{
+extern "C" __global__ void __launch_bounds__({MOST_THREADS}, {BLOCKS}) rowwise_axis({self.declared}) {{
     __shared__ u64 room[{MOST_THREADS // 32 * most}];
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);

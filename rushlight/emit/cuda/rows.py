@@ -13,7 +13,7 @@
 5. A kernel of one stage that stores rows only may be `split`: a block per segment, partial results
    in `scratch`, folded by the block that draws the last ticket. Rule 3 gives the same bits with and
    without.
-6. Along the axis, what is one per row in an element's store is computed once per row: `settle`.
+6. Along the axis, what is one per row in a formula of elements is computed once per row: `settle`.
 7. Rows are stored after elements, with a barrier between: a row output may share its address with
    an input.
 """
@@ -21,7 +21,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rushlight.core.dtypes import float32
 from rushlight.emit.cuda.anomaly import flags, get, put
@@ -137,51 +136,47 @@ def functions(kernel: Rowwise) -> str:
 # ---- what is one per row ----
 
 
+def _moves(expr: Expr) -> bool:
+    """Whether an expression may differ between the elements of a row."""
+    return any(e.op in ("arg", "index") for e in topological([expr]))
+
+
 def _is_settled(expr: Expr) -> bool:
-    """Whether an expression is a formula of rows, equal for all elements of a row."""
+    """Whether an expression is a formula of rows or of the axis length."""
     within = {e.op for e in topological([expr])}
-    return "row" in within and not within & {"arg", "index"}
+    return bool(within & {"row", "extent"}) and not _moves(expr)
 
 
-def _inverted(store: Expr) -> Expr:
+def _inverted(expr: Expr) -> Expr:
     """x / y, where y is one per row, as x times the reciprocal of y.
 
     Both are scaled so that the reciprocal of a very small or large y is a normal number.
     """
-    swaps = {}
-    for e in topological([store]):
-        if e.op == "div" and e.dtype is float32 and _is_settled(e.args[1]):
-            x, y = e.args
+    for e in topological([expr]):
+        if e.op != "div" or e.dtype is not float32:
+            continue
+        x, y = e.args
+        if _moves(x) and _is_settled(y):
             size = s.absolute(y)
             least, one, most = (const(2.0**n, float32) for n in (-60, 0, 60))
             scale = s.where(size < 1e-30, most, s.where(size < 1e30, one, least))
-            if not _is_settled(x):
-                swaps[e] = (x * scale) * (1.0 / (y * scale))
-    return rebuild([store], swaps)[0]
+            return _inverted(rebuild([expr], {e: (x * scale) * (1.0 / (y * scale))})[0])
+    return expr
 
 
-def settle(kernel: Rowwise) -> tuple[Rowwise, list[Expr]]:
-    """The kernel with elements' stores in which formulas of rows are rows too, and these formulas.
+def settle(roots: Sequence[Expr], first: int) -> tuple[list[Expr], dict[int, Expr]]:
+    """Formulas of elements in which formulas of rows are rows too, and these by number.
 
-    The first of them follows the last pass.
+    The first of them is row `first`.
     """
-    stores = [
-        _inverted(e) if k == "element" else e
-        for e, k in zip(kernel.stores, kernel.kinds, strict=True)
-    ]
-    roots = [e for e, k in zip(stores, kernel.kinds, strict=True) if k == "element"]
+    roots = [_inverted(e) for e in roots]
     found: list[Expr] = []
-    for e in topological(roots):
-        for part in e.args if not _is_settled(e) else ():
+    for e in topological(list(roots)):
+        for part in e.args if _moves(e) else ():
             if part.args and _is_settled(part) and part not in found:
                 found.append(part)
-    first = len(kernel.passes)
     names = {e: row(first + n, e.dtype) for n, e in enumerate(found)}
-    settled = [
-        rebuild([e], names)[0] if k == "element" else e
-        for e, k in zip(stores, kernel.kinds, strict=True)
-    ]
-    return replace(kernel, stores=tuple(settled)), found
+    return list(rebuild(roots, names)), {first + n: e for n, e in enumerate(found)}
 
 
 # ---- shared by both walks ----
