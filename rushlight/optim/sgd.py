@@ -20,7 +20,7 @@ class SGD(FusedOptimizer):
     """p <- p - lr * b, where b <- momentum * b + (1 - dampening) * g, and g itself the first time.
 
     `nesterov` steps by g + momentum * b. `foreach` and `fused` have no effect: every step is one
-    fused kernel per parameter.
+    fused kernel per parameter, one launch for a group where the device has lists.
     """
 
     def __init__(
