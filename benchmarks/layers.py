@@ -1,4 +1,4 @@
-"""Attention and convolution against PyTorch in the same run, two threads each.
+"""Attention, convolution and recurrent layers against PyTorch in the same run, two threads each.
 
 python benchmarks/layers.py [name ...]      prints a Markdown table; exit code 1 if a bar is missed
 """
@@ -58,6 +58,22 @@ def convolution(lib: Any, backward: bool, kernel: int = 3, **options: Any) -> Wo
     return work
 
 
+def recurrent(lib: Any, backward: bool, kind: str) -> Work:
+    """Two layers of 256 over 32 sequences of 64 steps of 128."""
+    layers = getattr(importlib.import_module(f"{lib.__name__}.nn"), kind)(128, 256, 2)
+    x, g = lib.randn(64, 32, 128), lib.randn(64, 32, 256)
+
+    def work() -> None:
+        if backward:
+            layers.zero_grad()
+            layers(x)[0].backward(g)
+        else:
+            with lib.no_grad():
+                layers(x)
+
+    return work
+
+
 KINDS: dict[str, tuple[float, dict[str, Any]]] = {
     "conv2d 3x3": (1.0, {"padding": 1}),
     "conv2d 1x1": (1.2, {"kernel": 1}),
@@ -77,6 +93,11 @@ def pairs() -> dict[str, tuple[Any, float]]:
             found[name + both] = (lambda lib, b=backward, c=causal: attention(lib, b, c), 1.0)
         for name, (bar, options) in KINDS.items():
             found[name + both] = (lambda lib, b=backward, o=options: convolution(lib, b, **o), bar)
+        for kind in ("LSTM", "GRU"):
+            found[f"{kind} 2x256{both}"] = (
+                lambda lib, b=backward, k=kind: recurrent(lib, b, k),
+                0.9,
+            )
     return found
 
 
