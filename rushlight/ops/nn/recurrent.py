@@ -3,8 +3,9 @@
 # Note [Recurrent layers]
 1. A layer gets the rows of all steps concatenated, step by step, with the number of rows of each
    step: the number of sequences, or, of packed sequences in order of length, a decreasing number.
-2. The inputs' part of the gates is one product over all rows. A step adds the state's part and runs
-   two kernels.
+2. A layer is one op (`recurrent_layer.layer`), or a loop of ordinary calls (`loop`) that defines
+   it. In the loop the inputs' part of the gates is one product over all rows; a step adds the
+   state's part and runs two kernels.
 3. Backwards in time the number of rows grows: new sequences take their initial state.
 """
 

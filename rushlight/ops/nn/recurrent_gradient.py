@@ -118,7 +118,7 @@ class Backward:
         """Addresses of a chunk's own blocks; those that were not kept are filled again."""
         layer, launches, size = self.layer, self.launches, self.launches.size
         here = dict(places)
-        if chunk in layer.chunks_kept(launches.dtype):
+        if chunk in launches.kept:
             here["out"] = places["out"] + chunk.low * layer.shown * size
             made = (here["out"], 0) if layer.is_simple else launches.kept_at(chunk, places)
             here["gates"], here["beside"] = made

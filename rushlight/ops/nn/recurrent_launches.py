@@ -136,6 +136,8 @@ class Launches:
         self.pool, self.layer, self.dtype = pool, layer, dtype
         self.size = dtype.itemsize
         self.chunks = layer.chunks(dtype)
+        self.kept = layer.chunks_kept(dtype)
+        self.first_kept = min((chunk.low for chunk in self.kept), default=0)
         compute = compute_type(dtype)
         self.contract = built(pool, Contract(dtype, compute))
         self.copy = built(pool, Map((dtype,), (dtype,), (), (arg(0, compute),), 0, ("1", "1")))
@@ -193,7 +195,7 @@ class Launches:
     def kept_at(self, chunk: Chunk, places: Places) -> tuple[int, int]:
         """The addresses of a chunk's gates and what is beside them, where they are saved."""
         layer = self.layer
-        row = chunk.low - min(each.low for each in layer.chunks_kept(self.dtype))
+        row = chunk.low - self.first_kept
         gates = places["gates"] + row * layer.gates * self.size
         return gates, places["beside"] + row * layer.hidden * self.size
 
@@ -304,7 +306,6 @@ class Forward:
     def __call__(self, *addresses: int) -> None:
         launches, layer, size = self.launches, self.layer, self.launches.size
         places = dict(zip(self.names, addresses, strict=True))
-        kept = layer.chunks_kept(launches.dtype)
         with launches.scratch(*self.wanted) as blocks:
             *scratch, gates, beside = blocks[:6]
             if layer.keeps < 0:
@@ -314,7 +315,7 @@ class Forward:
                 made = (gates, beside)
                 if layer.is_simple:
                     made = (out, 0)
-                elif chunk in kept:
+                elif chunk in launches.kept:
                     made = launches.kept_at(chunk, places)
                 launches.run(chunk, places, *made, out, scratch)
                 self._hand_on(chunk, places, (out, made[1]))
