@@ -1,0 +1,50 @@
+"""Weights and inputs that are the same under PyTorch and Rushlight; a program's numbers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+
+
+def fill(module, scale=0.1):
+    """Set every parameter to numbers of NumPy, by its place."""
+    numbers = np.random.default_rng(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            made = numbers.standard_normal(tuple(parameter.shape)) * scale
+            parameter.copy_(torch.from_numpy(made.astype(np.float32)))
+    return module
+
+
+def normal(*shape, seed=1):
+    made = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return torch.from_numpy(made)
+
+
+def tokens(*shape, most=50, seed=2):
+    return torch.from_numpy(np.random.default_rng(seed).integers(1, most, shape))
+
+
+def digest(x):
+    """Some numbers of a tensor: the first elements, the sum of squares."""
+    flat = x.detach().double().flatten()
+    return [*flat[:8].tolist(), flat.square().sum().item()]
+
+
+def train(module, loss_of, steps=3, lr=1e-2):
+    """The losses of a few steps of AdamW."""
+    optimizer = torch.optim.AdamW(module.parameters(), lr=lr)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def tell(**numbers):
+    print("NUMBERS " + json.dumps(numbers))
