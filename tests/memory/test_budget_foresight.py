@@ -6,7 +6,7 @@ import rushlight as rl
 from rushlight import memory
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import region
-from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, STEADY, Foresight
+from rushlight.tape.memory.foresight import FORESIGHT, MOST_STEPS, NEVER, STEADY, Drop, Foresight
 from rushlight.tape.memory.recipe import UNTIMED
 from tests.memory.training_step import Model, plain
 
@@ -131,3 +131,15 @@ def test_a_steady_step_drops_what_the_step_before_dropped(monkeypatch):
         Rankings.made = 0
         model.step()
         assert Rankings.made
+
+
+def test_a_planned_drop_of_what_is_not_there_is_left():
+    foresight, pool, a = Foresight(), pool_of("cpu"), FakePlan()
+    for _ in range(STEADY):
+        foresight.call(a)
+        foresight.record.drops.append(Drop(0, id(pool), 64, 64, ((3, 0),)))
+        foresight.begin()
+    foresight.call(a)
+    assert foresight.next_drop == 0
+    assert foresight.planned(pool, 64, 64) == []
+    assert foresight.next_drop is None

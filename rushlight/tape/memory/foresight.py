@@ -189,7 +189,7 @@ class Foresight:
             return []
         found = []
         for number, index in drop.values:
-            recipe = self.recipes[number]()
+            recipe = self.recipes[number]() if number < len(self.recipes) else None
             storage = None if recipe is None else recipe.present(index)
             if storage is None:
                 return []
