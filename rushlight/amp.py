@@ -166,7 +166,8 @@ class GradScaler:
         factor, finite = 1.0 / self._scale, True
         key = id(optimizer)
         if abs(factor) <= 1 and can_list(values):
-            met = not reductions.amax(fold_each(values, "max", is_infinite)).item()
+            # The maximum of no elements is below 0.
+            met = reductions.amax(fold_each(values, "max", is_infinite)).item() <= 0
             then = (self._finite.__setitem__, key, met)
             update_all(_scale_by, [(v.detach(),) for v in values], (factor,), then)
             return

@@ -22,7 +22,10 @@ Run = Callable[[Kernel, list[np.ndarray], list[float]], None]
 
 @dataclass(frozen=True)
 class Case:
-    """`turned`: heads lie between rows and features; `apart`: nothing is aligned."""
+    """`turned`: heads lie between rows and features; `apart`: nothing is aligned.
+
+    `low`: the mask adds the lowest number to the first 66 keys of each row, and to all of one row.
+    """
 
     dtype: DType
     batch: tuple[int, int, int]
@@ -35,6 +38,7 @@ class Case:
     dropout: bool = False
     turned: bool = False
     apart: bool = False
+    low: bool = False
 
     def kernel(self, of: str) -> Attend:
         if of == "along":
@@ -51,6 +55,7 @@ def cases(dtype: DType) -> Iterator[Case]:
     yield Case(dtype, (1, 1, 1), 1, 3, 100, 128, causal=True)
     yield Case(dtype, (1, 1, 2), 5, 0, 8, 8)
     yield Case(dtype, (1, 1, 2), 0, 5, 8, 8)
+    yield Case(dtype, (1, 1, 1), 20, 80, 8, 8, mask=float32, low=True)
 
 
 def wide_cases(dtype: DType) -> Iterator[Case]:
@@ -91,7 +96,10 @@ def wrong(case: Case, run: Run, reference: Run) -> list[str]:
     for name, dtype in {**dict.fromkeys(("q", "k", "v", "g"), case.dtype), **masked}.items():
         sizes = inner_sizes(case.kernel("output"), name, case.rows, case.keys)
         batch = (case.batch[0], 1, case.batch[2]) if name == "mask" else case.batch
-        known[name] = _operand(case, name, dtype, rng.standard_normal((*batch, *sizes)))
+        values = rng.standard_normal((*batch, *sizes))
+        if case.low and name == "mask":
+            values[..., :66] = values[..., 3, :] = np.finfo(np.float32).min
+        known[name] = _operand(case, name, dtype, values)
     forms = ["output", "along", "query", "keys"]
     if case.mask not in (None, bool_):
         forms.append("mask")

@@ -80,6 +80,14 @@ def test_backward_in_parts_of_bounded_workspaces(monkeypatch: pytest.MonkeyPatch
     assert layout_of(BACKWARD, numbers_of(BACKWARD, 4, 6, 1024, 1024)) is None
 
 
+def test_every_part_is_aligned(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cudnn_attention, "MOST_WORKSPACE", 5 * 4 * (8 * 64 + 1) * 1024)
+    for extra, is_taken in ((8, True), (4, False)):
+        numbers = numbers_of(BACKWARD, 4, 6, 1024, 1024)
+        numbers[6::5] = [step + extra for step in numbers[6::5]]  # of the batch
+        assert (layout_of(BACKWARD, numbers) is not None) == is_taken
+
+
 class Graph:
     """Records the numbers of its tensors, and its executions."""
 

@@ -38,6 +38,11 @@ def test_a_causal_case(dtype, tmp_path: Path):
     _check(list(attend_cases.cases(dtype))[2:3], tmp_path)
 
 
+@pytest.mark.parametrize("dtype", [float32, bfloat16], ids=lambda d: d.name)
+def test_a_mask_of_the_lowest_number(dtype, tmp_path: Path):
+    _check(list(attend_cases.cases(dtype))[-1:], tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [float64, float32, bfloat16, float16], ids=lambda d: d.name)
 def test_every_case(dtype, tmp_path: Path):

@@ -132,6 +132,11 @@ def test_batches_broadcast(cut: str) -> None:
         check_same(results(F.scaled_dot_product_attention, values), results(plain, values))
 
 
+def test_mask_shared_by_batches_that_do_not_merge(device: str) -> None:
+    values = [*arrays(*((2, 2, 2, 2, 3, 4),) * 3), *arrays((1, 2, 1, 2, 3, 3), seed=3)]
+    check_same(results(F.scaled_dot_product_attention, values, device), results(plain, values))
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout(cut: str, device: str, causal: bool) -> None:
     values = arrays(Q, K, V)

@@ -121,6 +121,28 @@ def test_a_fold_of_nothing_is_its_identity(lists: FakeLists):
     assert nn.utils.clip_grad_norm_([p], 1.0).item() == 0
 
 
+def test_a_scaler_takes_gradients_without_elements(lists: FakeLists):
+    p = torch.zeros(0, requires_grad=True)
+    p.grad = torch.zeros(0)
+    optimizer, scaler = optim.SGD([p], lr=1.0), GradScaler("cpu", init_scale=4.0)
+    scaler.step(optimizer)
+    scaler.update()
+    assert lists.made and scaler.get_scale() == 4.0
+
+
+@pytest.mark.parametrize("other", [torch.float64, torch.float32])
+def test_a_norm_of_doubles_is_a_double(lists: FakeLists, other):
+    params = [
+        torch.zeros(n, dtype=d, requires_grad=True) for n, d in ((3, other), (4, torch.float64))
+    ]
+    params[0].grad = torch.full((3,), 2.0, dtype=other)
+    params[1].grad = torch.full((4,), 1e30 / 3, dtype=torch.float64)
+    total = nn.utils.clip_grad_norm_(params, 1.0)
+    assert ("Rowwise", 1) in lists.made or ("Rowwise", 2) in lists.made
+    assert total.dtype is torch.float64
+    assert total.item() == pytest.approx(2e30 / 3, rel=1e-15)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_clipping_in_a_budget_has_the_same_bits(lists: FakeLists, dtype):
     def clipped() -> list:

@@ -97,14 +97,16 @@ def layout_of(kernel: Attend, numbers: Sequence[float]) -> tuple[Layout, tuple[i
         for d in reversed(range(4)):  # a dimension of size 1 has the stride of a dense one
             found[d] = own[d] if sizes[d] > 1 else dense
             dense = max(dense, found[d] * sizes[d])
-        if dtype is kernel.dtype and not _is_aligned(found):
+        if dtype is kernel.dtype and not _is_aligned(whole, own):
             return None
         laid.append(tuple(found))
     return Layout((*part, rows, keys), tuple(laid), float(numbers[-1])), (batch, heads)
 
 
-def _is_aligned(steps: Sequence[int]) -> bool:
-    return steps[3] == 1 and all(step * 2 % _ALIGNMENT == 0 for step in steps[:3])
+def _is_aligned(sizes: Sequence[int], steps: Sequence[int]) -> bool:
+    """Whether rows of halves begin at multiples of 16 bytes, in every part."""
+    moves = [step for n, step in zip(sizes[:3], steps[:3], strict=True) if n > 1]
+    return steps[3] == 1 and all(step * 2 % _ALIGNMENT == 0 for step in moves)
 
 
 def _part(kernel: Attend, batch: int, heads: int, rows: int, keys: int) -> tuple[int, int] | None:

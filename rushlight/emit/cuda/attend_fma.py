@@ -89,12 +89,12 @@ _MATHS = {
     4: """\
 #define FMA fmaf
 #define LOG logf
-constexpr Real UNIT = 1.44269504f, INVERSE = 0.693147181f;
+constexpr Real UNIT = 1.44269504f, INVERSE = 0.693147181f, OF_LEVEL = ADDS ? 1 : UNIT;
 """,
     8: """\
 #define FMA fma
 #define LOG log
-constexpr Real UNIT = 1, INVERSE = 1;
+constexpr Real UNIT = 1, INVERSE = 1, OF_LEVEL = 1;
 """,
 }
 
@@ -123,7 +123,7 @@ __device__ __forceinline__ void await_copies() {
 }
 """
 
-# A score with its mask, and dropout's decision.
+# A score with its mask, a weight's exponent, and dropout's decision.
 SCORES = """\
 __device__ __forceinline__ Real scored(
     const Real product, const Real scale, const View<const Masked>& mask, const i64 row, const i64 key,
@@ -133,6 +133,11 @@ __device__ __forceinline__ Real scored(
     if (HIDES && !mask.at[row * mask.row + key * mask.column]) x = NONE;
     if (ADDS) x += added(mask.at[row * mask.row + key * mask.column]);
     return x;
+}
+// x factor - base. A mask may add so low a number that the product overflows, or its rounding counts:
+// there base is a score, and is subtracted first.
+__device__ __forceinline__ Real above(const Real x, const Real factor, const Real base) {
+    return ADDS ? (x - base) * factor : FMA(x, factor, -base);
 }
 // The words of four positions, and the test of one: `kept` in kernel/attend.py.
 __device__ __forceinline__ void draw(u32 (&words)[4], const Drop& drop, const i64 position) {
@@ -259,12 +264,13 @@ __device__ __forceinline__ void weigh(
             most = there > most || there != there ? there : most;
         }
         most = top[i] > most || top[i] != top[i] ? top[i] : most;
-        const Real base = most == NONE ? (Real)0 : most * factor, shrink = power(FMA(top[i], factor, -base));
+        const Real base = most == NONE ? (Real)0 : ADDS ? most : most * factor;
+        const Real shrink = power(above(top[i], factor, base));
         top[i] = most;
         Real part = 0;
         #pragma unroll
         for (int j = 0; j < TN; ++j) {
-            Real p = power(FMA(s[i][j], factor, -base));
+            Real p = power(above(s[i][j], factor, base));
             part += p;
             if (DROPOUT) p = stays(drop, sizes, batch, row, start + lane + NC * j) ? p * (Real)drop.factor : (Real)0;
             weights[(group + RG * i) * WIDE + lane + NC * j] = p;
@@ -353,7 +359,7 @@ __device__ __forceinline__ void slope(
             Real x = s[i][j];
             if (HIDES || ADDS) x = scored(x, scale, mask, row, key, sizes);
             else if (edge && (row >= sizes.rows || key >= sizes.keys || (CAUSAL && key > row))) x = NONE;
-            const Real p = power(FMA(x, factor, -level[r]));
+            const Real p = power(above(x, factor, level[r]));
             Real used = p, g = t[i][j];
             if (DROPOUT) {
                 const bool stay = stays(drop, sizes, batch, row, key);
@@ -428,7 +434,7 @@ __device__ __forceinline__ void walk(
     fetch<BM, WIDTH>(own_a, a, first, count);
     fetch<BM, DEPTH>(own_b, b, first, count);
     if (!BY_KEYS) {
-        fetch_levels(levels, level_here, first, count, BM, UNIT);
+        fetch_levels(levels, level_here, first, count, BM, OF_LEVEL);
         fetch_levels(alongs, along_here, first, count, BM, 1);
     }
     for (i64 start = begin; start < end; start += BN) {
@@ -436,7 +442,7 @@ __device__ __forceinline__ void walk(
         fetch<BN, WIDTH>(other_a, c, start, others);
         fetch<BN, DEPTH>(other_b, d, start, others);
         if (BY_KEYS) {
-            fetch_levels(levels, level_here, start, others, BN, UNIT);
+            fetch_levels(levels, level_here, start, others, BN, OF_LEVEL);
             fetch_levels(alongs, along_here, start, others, BN, 1);
         }
         await_copies();
@@ -501,7 +507,7 @@ __device__ __forceinline__ void run(
         fetch<BM, DEPTH>(own_b, of(g, here), first, sizes.rows);
         fetch<BN, WIDTH>(other_a, of(k, here), start, sizes.keys);
         fetch<BN, DEPTH>(other_b, of(v, here), start, sizes.keys);
-        fetch_levels(levels, of(level, here), first, sizes.rows, BM, UNIT);
+        fetch_levels(levels, of(level, here), first, sizes.rows, BM, OF_LEVEL);
         fetch_levels(alongs, of(along, here), first, sizes.rows, BM, 1);
         await_copies();
         __syncthreads();

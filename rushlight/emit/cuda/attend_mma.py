@@ -48,7 +48,8 @@ constexpr int DW = {_padded(kernel.width)}, DV = {_padded(kernel.depth)}, SLABS 
 constexpr int BM = {own}, BN = {others}, THREADS = {threads}, TILES = BN / 8;
 constexpr int PW = DW + 8, PV = DV + 8;
 constexpr bool BY_KEYS = {str(kernel.of == "keys").lower()};
-constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f;
+constexpr float LOG2E = 1.44269504f, LN2 = 0.693147181f, OF_LEVEL = ADDS ? 1.0f : LOG2E;
+#define FMA fmaf
 """
     kind = "f16" if kernel.dtype is float16 else "bf16"
     body = _FORWARD if kernel.of == "output" else _BACKWARD
@@ -224,7 +225,8 @@ __device__ __forceinline__ void weigh(
     #pragma unroll
     for (int m = 2; m; m /= 2) most = fmaxf(most, SHUFFLE(most, m));
     most = fmaxf(most, top);
-    const float base = most == NONE ? 0.0f : most * factor, shrink = power_of_2(fmaf(top, factor, -base));
+    const float base = most == NONE ? 0.0f : ADDS ? most : most * factor;
+    const float shrink = power_of_2(above(top, factor, base));
     top = most;
     float part = 0.0f;
     #pragma unroll
@@ -232,7 +234,7 @@ __device__ __forceinline__ void weigh(
         #pragma unroll
         for (int u = 0; u < 2; ++u) {
             float& x = s[n][2 * half + u];
-            x = power_of_2(fmaf(x, factor, -base));
+            x = power_of_2(above(x, factor, base));
             part += x;
         }
         if (DROPOUT) {
@@ -332,7 +334,7 @@ __device__ __forceinline__ void slope(
             float x = s[n][e];
             if (HIDES || ADDS) x = scored(x, scale, mask, row, key, sizes);
             else if (edge && (row >= sizes.rows || key >= sizes.keys || (CAUSAL && key > row))) x = NONE;
-            const float p = power_of_2(fmaf(x, factor, -levels[r]));
+            const float p = power_of_2(above(x, factor, levels[r]));
             float used = p, g = t[n][e];
             if (DROPOUT) {
                 if (!BY_KEYS && e % 2 == 0) both = stay_both(drop, (batch * sizes.rows + row) * sizes.keys + key);
@@ -380,7 +382,7 @@ __device__ __forceinline__ void walk(
     const float factor = (HIDES || ADDS ? 1.0f : scale) * LOG2E;
     fetch<BM, PW, WIDTH>(own_a, a, first, count, aligned<WIDTH>(a));
     fetch<BM, PV, DEPTH>(own_b, b, first, count, aligned<DEPTH>(b));
-    fetch_levels(levels[0], level_here, BY_KEYS ? begin : first, sizes.rows, LOG2E);
+    fetch_levels(levels[0], level_here, BY_KEYS ? begin : first, sizes.rows, OF_LEVEL);
     fetch_levels(alongs[0], along_here, BY_KEYS ? begin : first, sizes.rows, 1.0f);
     fetch<BN, PW, WIDTH>(others_a, c, begin, others, whole_c);
     fetch<BN, PV, DEPTH>(others_b, d, begin, others, whole_d);
@@ -392,7 +394,7 @@ __device__ __forceinline__ void walk(
             fetch<BN, PW, WIDTH>(others_a + (at ^ 1) * BN * PW, c, start + BN, others, whole_c);
             fetch<BN, PV, DEPTH>(others_b + (at ^ 1) * BN * PV, d, start + BN, others, whole_d);
             if (BY_KEYS) {
-                fetch_levels(levels[at ^ 1], level_here, start + BN, sizes.rows, LOG2E);
+                fetch_levels(levels[at ^ 1], level_here, start + BN, sizes.rows, OF_LEVEL);
                 fetch_levels(alongs[at ^ 1], along_here, start + BN, sizes.rows, 1.0f);
             }
         }

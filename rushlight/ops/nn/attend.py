@@ -44,6 +44,18 @@ def laid_like(x: Spec, last: int) -> Spec:
     return Spec.of(x.device, x.dtype, shape, tuple(steps))
 
 
+def slope_of_mask(shapes: Shapes, mask: Spec, ins: Sequence[Spec]) -> Spec:
+    """The spec of a mask's gradient: like the mask, or like all scores.
+
+    The latter where entries of the batch that share the mask are launches of their own.
+    """
+    own, count = laid_like(mask, mask.shape[-1]), len(shapes.batch)
+    sizes, (steps, *_) = collapse(shapes.batch, [_steps(s, count)[0] for s in (own, *ins)])
+    if all(steps[: max(0, len(sizes) - _BATCH)]):
+        return own
+    return Spec.of(mask.device, mask.dtype, (*shapes.batch, *mask.shape[-2:]))
+
+
 def _kernel(shapes: Shapes, q: Spec, mask: Spec | None, of: str) -> Attend:
     masked = None if mask is None else mask.dtype
     if of == "along":

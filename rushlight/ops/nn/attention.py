@@ -127,6 +127,8 @@ class AttentionGrad(Op):
                 attend.laid_like(spec, spec.shape[-1]) if needs >> i & 1 else None
                 for i, spec in enumerate(operands)
             ]
+            if needs >> 3 & 1:
+                laid[3] = attend.slope_of_mask(shapes, operands[3], ins)
             kernels = attend.Backward(pool, shapes, (*laid, None)[:4], ins)
             outs = [spec for spec in laid if spec is not None]
             return Plan(self, ins, outs, kernels, static, cost=_cost(shapes, 5))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType, compute_type, float32
+from rushlight.core.dtypes import DType, compute_type, float32, float64
 from rushlight.core.errors import SparseOperandError
 from rushlight.core.shapes import Spec
 from rushlight.kernel.shapes import Reduce, Rowwise
@@ -41,22 +41,26 @@ def can_list(values: Sequence[Value]) -> bool:
 
 
 def fold_each(values: Sequence[Value], kind: str, body: Callable[[Expr], Expr]) -> Value:
-    """The fold of `body` over all elements of each value, as float32 numbers in a vector."""
+    """The fold of `body` over all elements of each value, in a vector of their widest type.
+
+    That is float32 or float64.
+    """
     pool: Any = values[0]._spec.device
-    found = empty_spec(Spec.of(pool, float32, (len(values),)))
+    wide = float64 if any(v._spec.dtype is float64 for v in values) else float32
+    found = empty_spec(Spec.of(pool, wide, (len(values),)))
     at = replay.keep(found._memory) + found._offset
     together: dict[DType, list[tuple[int, ...]]] = {}
     for place, v in enumerate(values):
-        target, address = at + 4 * place, v._memory.address
+        target, address = at + wide.itemsize * place, v._memory.address
         if address is not None:
             item = (target, address + v._offset, v._spec.numel)
             together.setdefault(v._spec.dtype, []).append(item)
             continue
         with replay.LOCK, replay.Pins([v._memory]):  # it may be dropped
             (here,) = replay.pinned_addresses([v])
-            _run(pool, _fold(v._spec.dtype, kind, body), [(target, here, v._spec.numel)])
+            _run(pool, _fold(v._spec.dtype, kind, body, wide), [(target, here, v._spec.numel)])
     for dtype, items in together.items():
-        _run(pool, _fold(dtype, kind, body), items)
+        _run(pool, _fold(dtype, kind, body, wide), items)
     return found
 
 
@@ -66,10 +70,10 @@ def _run(pool: Any, kernel: Rowwise, items: Sequence[tuple[int, ...]]) -> None:
 
 
 @functools.cache
-def _fold(dtype: DType, kind: str, body: Callable[[Expr], Expr]) -> Rowwise:
+def _fold(dtype: DType, kind: str, body: Callable[[Expr], Expr], wide: DType) -> Rowwise:
     step = Reduce(kind, body(arg(0, compute_type(dtype))))
-    result = s.cast(row(0, step.body.dtype), float32)
-    return Rowwise((float32,), ("row",), (dtype,), (), (step,), (result,), "axis", ("0", "1"))
+    result = s.cast(row(0, step.body.dtype), wide)
+    return Rowwise((wide,), ("row",), (dtype,), (), (step,), (result,), "axis", ("0", "1"))
 
 
 def is_infinite(x: Expr) -> Expr:
