@@ -148,6 +148,8 @@ def half(outs: Arrays, ins: Arrays, dims: Dims, norm: str) -> None:
     dims = tuple(d % x.ndim for d in dims)
     order = _order(x.ndim, dims[-1:])
     moved = cupy.ascontiguousarray(x.transpose(order))
+    if moved.data.ptr % (2 * moved.itemsize):  # cuFFT wants the alignment of complex numbers
+        moved = moved.copy()
     found = out
     if order != tuple(range(x.ndim)):
         found = cupy.empty((*moved.shape[:-1], moved.shape[-1] // 2 + 1), out.dtype)
