@@ -26,6 +26,7 @@ InPlace = Literal[
     "result",  # the op's result replaces the tensor's content
     "view",  # the tensor becomes the view
     "scatter",  # writes at an index. See Note [Scattering in place]
+    "fold",  # the same, and derivatives of other operands read the tensor
     "scaled",  # takes `alpha`
     "quotient",  # takes `rounding_mode`
     "divisor",  # refuses integer zeros. See Note [Division by zero]

@@ -142,7 +142,7 @@ def _reduced(
     return e.cast(e.floor_divide(total, e.cast(parts, int64)), dtype)
 
 
-@composite("scatter_reduce", inplace="scatter", out="exact", pure=True)
+@composite("scatter_reduce", inplace="fold", out="exact", pure=True)
 def scatter_reduce(
     input: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
@@ -274,7 +274,7 @@ def index_fill(input: Value, dim: int, index: Value, value: complex | Value) -> 
     return views.reshape(scattered("set", x, dim, at, src), input._spec.shape)
 
 
-@composite("index_reduce", inplace="scatter", out="exact")
+@composite("index_reduce", inplace="fold", out="exact")
 def index_reduce(
     input: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:

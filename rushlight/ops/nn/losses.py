@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core.dtypes import FIELD, FLOAT, INDEX
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
-from rushlight.core.shapes import broadcast_shapes
+from rushlight.core.shapes import Shape, broadcast_shapes
 from rushlight.ops.create.creation import arange
 from rushlight.ops.family import read_back
 from rushlight.ops.family.declare import elementwise
@@ -311,6 +311,12 @@ _stirling = elementwise(
 )
 
 
+def _one_repeated(given: Shape, shape: Shape) -> bool:
+    """Whether `given` is `shape` with one dimension of size 1 instead."""
+    pairs = zip(given, shape, strict=False)
+    return len(given) == len(shape) and [n for n, m in pairs if n != m] == [1]
+
+
 @composite("gaussian_nll_loss", method=False, top=False)
 def gaussian_nll_loss(
     input: Value,
@@ -332,7 +338,7 @@ def gaussian_nll_loss(
     if var._spec.shape != shape:
         if shape[:-1] == var._spec.shape:
             var = views.unsqueeze(var, -1)
-        elif shape[:-1] != var._spec.shape[:-1] or var._spec.shape[-1] != 1:
+        elif not _one_repeated(var._spec.shape, shape):
             raise ValueError(
                 f"gaussian_nll_loss: var {var._spec!r} does not fit input {input._spec!r}"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError, SparseOperandError
@@ -42,13 +42,21 @@ def _placed(
     return inspect.signature(method).bind(self, *others, **named).args[1:]
 
 
-def _stored(name: str, function: Callable[..., Any]) -> Method:
-    """The in-place form of a composite op: its result replaces the tensor's content."""
+def _is_recorded(values: Iterable[Any]) -> bool:
+    return any(isinstance(v, Value) and edge_of(v) is not None for v in values)
+
+
+def _stored(name: str, function: Callable[..., Any], linear: bool = False) -> Method:
+    """The in-place form of a composite op: its result replaces the tensor's content.
+
+    `linear`: the derivatives of its other operands do not read the tensor.
+    """
 
     def method(self: Value, *others: Any, **named: Any) -> Any:
         inplace.check_writable(self, f"{name}_")
         # Saved old bits must outlive the write.
-        kept = e.clone(self) if STATE.get().grad and edge_of(self) is not None else self
+        readers = (self,) if linear else (self, *others, *named.values())
+        kept = e.clone(self) if STATE.get().grad and _is_recorded(readers) else self
         try:
             result = function(kept, *others, **named)
         except Exception as error:
@@ -72,9 +80,9 @@ def _stored(name: str, function: Callable[..., Any]) -> Method:
     return method
 
 
-def _scattering(name: str, function: Callable[..., Any]) -> Method:
+def _scattering(name: str, function: Callable[..., Any], linear: bool) -> Method:
     """The in-place form of an op that writes at indices. See Note [Scattering in place]."""
-    usual = _stored(name, function)
+    usual = _stored(name, function, linear)
     # Below its memo, whose programs do not know the target.
     plain = getattr(function, "__wrapped__", function)
 
@@ -150,8 +158,8 @@ def in_place_form(entry: Entry) -> Method:
     match entry.inplace:
         case "view":
             return inplace_views.in_place_view(name)
-        case "scatter":
-            return _scattering(name, function)
+        case "scatter" | "fold":
+            return _scattering(name, function, linear=entry.inplace == "scatter")
         case "scaled":
             return _scaled(name, getattr(e, inspect.unwrap(function).__name__).op)
         case "quotient":
