@@ -8,7 +8,9 @@ import sys
 import venv
 from pathlib import Path
 
-BASE = ["numpy", "llvmlite", "ml_dtypes", "opt_einsum", "wgpu", "tqdm"]  # what Rushlight needs
+# What Rushlight needs, and what most libraries do.
+BASE = ["numpy", "llvmlite", "ml_dtypes", "opt_einsum", "wgpu", "tqdm"]
+BASE += ["packaging", "typing_extensions"]
 _HUB = "huggingface_hub==2.4.0 safetensors==0.8.0"
 _HUGGING = f"transformers==5.22.2 tokenizers==0.23.3 {_HUB}"
 _HUGGING_NEEDS = (
