@@ -3,12 +3,13 @@
 # Note [cuDNN]
 1. `load_cudnn` finds the library: in the folder of the package `nvidia-cudnn-cu13` (or -cu12), else
    by its bare name. Where it is absent `CudaDevice.cudnn` is None and own kernels run.
-2. `Cudnn.handle()` is the calling thread's handle, on our stream. Other users of the library in
-   this process (NVIDIA's Python frontend, for example) take this handle, an integer.
+2. `Cudnn.handle()` is the calling thread's handle, on our stream. NVIDIA's Python frontend, which
+   attention uses (`cudnn_attention.py`), takes only handles that it has made itself.
 3. A graph is made of descriptors: `tensor`, `describe` for an operation, then `plan` for the graph
    of that one operation. `plan` takes the first engine of the library's heuristics (mode A, then
    the fallback) that is deterministic, has no refused numerical note and fits the workspace: the
-   choice depends on the library's version, the GPU and the graph alone.
+   choice depends on the library's version, the GPU and the graph alone. Operands whose addresses
+   are not multiples of `ALIGNMENT` take own kernels.
 4. `Plan.run` takes the operands' addresses and that of a workspace of `Plan.workspace` bytes, which
    the caller takes from the pool (`Scratch`). Addresses are aligned to `ALIGNMENT` bytes.
 """
@@ -103,14 +104,16 @@ class Descriptor:
 
     def __init__(self, library: ctypes.CDLL, kind: int) -> None:
         self.library = library
+        self.address = 0
         made = ctypes.c_void_p()
         _check(library.cudnnBackendCreateDescriptor(kind, ctypes.byref(made)))
         assert made.value is not None
-        self.address: int = made.value
+        self.address = made.value
         self.parts: tuple[Descriptor, ...] = ()  # descriptors that this one refers to
 
     def __del__(self) -> None:
-        self.library.cudnnBackendDestroyDescriptor(ctypes.c_void_p(self.address))
+        if self.address:
+            self.library.cudnnBackendDestroyDescriptor(ctypes.c_void_p(self.address))
 
     def put(self, name: int, kind: int, elements: Sequence[Any]) -> None:
         if kind == DESCRIPTOR:
@@ -237,19 +240,19 @@ class Cudnn:
         except Failure:
             return None
         for config in self._configs(graph):
-            if set(refused) & self._notes(config):
-                continue
             try:
+                if set(refused) & self._notes(config):
+                    continue
                 made = describe(
                     self.library,
                     EXECUTION_PLAN,
                     (_PLAN_HANDLE, HANDLE, [handle]),
                     (_PLAN_CONFIG, DESCRIPTOR, [config]),
                 )
+                size = ctypes.c_int64(0)
+                made.get(_PLAN_WORKSPACE, INT64, ctypes.byref(size), 1)
             except Failure:  # the heuristics name engines that refuse the sizes
                 continue
-            size = ctypes.c_int64(0)
-            made.get(_PLAN_WORKSPACE, INT64, ctypes.byref(size), 1)
             if size.value <= most:
                 return Plan(self, made, numbers, size.value)
         return None

@@ -254,8 +254,12 @@ class Attention:
         stored = read_object("cuda", key)
         if stored is not None:
             graph = cudnn.pygraph(handle=handle)
-            graph.deserialize(list(stored))
-            return graph
+            try:
+                graph.deserialize(list(stored))
+            except RuntimeError:  # written by a library that is not this one: build it anew
+                pass
+            else:
+                return graph
         try:
             graph = make_graph(cudnn, self.kernel, layout, handle)
         except (cudnn.cudnnGraphNotSupportedError, RuntimeError):

@@ -20,6 +20,8 @@ from rushlight.tape.memory import replay
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
+_LARGEST = 1 << 32  # elements of one item: a device has room for the partial results of these
+
 
 def can_list(values: Sequence[Value]) -> bool:
     """Whether folds of all values can be one launch for each dtype.
@@ -37,7 +39,7 @@ def can_list(values: Sequence[Value]) -> bool:
     pools: set[Any] = {spec.device for spec in specs}
     if len(pools) > 1 or not has_lists(values[0]):
         return False
-    return all(spec.contiguous and spec.dtype.kind == "f" for spec in specs)
+    return all(s.contiguous and s.dtype.kind == "f" and s.numel <= _LARGEST for s in specs)
 
 
 def fold_each(values: Sequence[Value], kind: str, body: Callable[[Expr], Expr]) -> Value:
