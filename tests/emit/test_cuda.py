@@ -5,6 +5,7 @@ driver.
 from __future__ import annotations  # noqa: I001
 
 import ctypes
+import itertools
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -415,16 +416,29 @@ def test_one_right_factor_makes_one_tall_product():
     assert [(c.m, c.batch) for c in plan.calls] == [(24, 1)]
 
 
-def test_a_choice_is_made_for_each_alignment_of_the_addresses():
+@pytest.mark.parametrize("transposed", [False, True])
+def test_operands_at_other_addresses_are_copied_and_the_choice_is_the_same(transposed: bool):
     reference, fake = ReferenceDevice(), FakeCublas()
-    kernel = Contract(float64, float64)
-    product = gemm.Gemm(kernel, fake, None, None, lambda: Pool(reference))
-    block = np.zeros(64)
+    pool, kernel = Pool(reference), Contract(float64, float64)
+    copy = reference.build(gemm.copy_kernel(float64))
+    product = gemm.Gemm(kernel, fake, None, copy, lambda: pool)
+    block = np.zeros(200)
     start = block.ctypes.data + -block.ctypes.data % 16
-    numbers = (1, 1, 2, 2, 2, 0, 0, 2, 1, 0, 0, 2, 1, 0, 0, 2, 1)
-    for offset in (0, 8, 0, 8):
-        product(start, start + 128, start + 256 + offset, *numbers)
-    assert fake.alignments == [16, 8]
+    rng = np.random.default_rng(3)
+    left, right = rng.normal(size=(3, 4)), rng.normal(size=(4, 5))
+    out_steps = (0, 0, 1, 4) if transposed else (0, 0, 7, 1)
+    numbers = (1, 1, 3, 5, 4, *out_steps, 0, 0, 6, 1, 0, 0, 5, 1)
+    for places in itertools.product((0, 8), repeat=3):
+        block[:] = -7.0
+        out, a, b = (start + 512 * i + place for i, place in enumerate(places))
+        view_memory(a, float64, (3, 4), (6, 1))[...] = left
+        view_memory(b, float64, (4, 5), (5, 1))[...] = right
+        found = view_memory(out, float64, (3, 5), out_steps[2:])
+        others = (block == -7.0).sum()
+        product(out, a, b, *numbers)
+        assert np.allclose(found, left @ right)
+        assert (block == -7.0).sum() == others - found.size  # nothing beside it is written
+    assert fake.alignments == [16] and pool.live == 0
 
 
 def test_where_cublas_has_no_algorithm_the_own_kernel_runs():

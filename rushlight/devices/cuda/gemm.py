@@ -4,8 +4,9 @@
 1. float32 is computed in float32 (no TF32). Halves are summed in float32. Partial sums of a split k
    lie in the workspace in the compute type and are added in a fixed order: the same bits from run
    to run.
-2. An algorithm is chosen by cuBLASLt's rules of thumb, never by timing, from the sizes, the strides
-   and how the addresses are aligned.
+2. An algorithm is chosen by cuBLASLt's rules of thumb, never by timing, from sizes and strides
+   alone. An operand that does not begin at a multiple of `_ALIGNMENT` bytes is copied, so that the
+   bits do not depend on addresses.
 3. The library allocates nothing. A launch takes the workspace of its algorithm from the pool, at
    most as many bytes as its operands have. A device without cuBLASLt (`scratch_rooms` in an
    estimate) does not know the algorithm and leaves the workspace out.
@@ -334,35 +335,69 @@ class Gemm:
         self.fallback = fallback
         self.copy = copy
         self.pool = pool
-        # By the addresses' low bits, which decide the alignment, then by the numbers.
-        self.plans: list[dict[tuple[int, ...], Prepared]] = [{} for _ in range(_ALIGNMENT)]
+        self.plans: dict[tuple[int, ...], Prepared] = {}
         real = ctypes.c_double if kernel.compute is float64 else ctypes.c_float
         self.constants = (real * 2)(1.0, 0.0)  # alpha and beta, on the host
 
     def __call__(self, out: int, a: int, b: int, *numbers: int) -> None:
-        low = (out | a | b) % _ALIGNMENT
         try:
-            plan, products = self.plans[low][numbers]
+            plan, products = self.plans[numbers]
         except KeyError:
-            plan, products = self._prepare(numbers, low)
+            plan, products = self._prepare(numbers)
         if not products:
             self.fallback(out, a, b, *numbers)
             return
         assert plan is not None
         left, right = (b, a) if plan.swapped else (a, b)
-        if plan.left_copy is None and plan.right_copy is None:
+        if (out | a | b) % _ALIGNMENT:
+            self._multiply_aligned(plan, products, (out, left, right), numbers)
+        elif plan.left_copy is None and plan.right_copy is None:
             self._multiply(products, out, left, right)
         else:
             self._multiply_copies(plan, products, out, left, right)
 
-    def _prepare(self, numbers: tuple[int, ...], low: int) -> Prepared:
-        plans = self.plans[low]
+    def _multiply_aligned(
+        self, plan: Plan, products: Products, given: Sequence[int], numbers: Sequence[int]
+    ) -> None:
+        """The product by copies, with the same strides, of what lies at other addresses."""
+        x, y, m, n, k = numbers[:5]
+        shapes = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
+        spans = [
+            1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
+            for shape, steps in zip(
+                shapes, (numbers[5:9], numbers[9:13], numbers[13:]), strict=True
+            )
+        ]
+        if plan.swapped:
+            spans[1:] = spans[2], spans[1]
+        copied = (False, plan.left_copy is not None, plan.right_copy is not None)
+        moved = [a % _ALIGNMENT != 0 and not c for a, c in zip(given, copied, strict=True)]
+        rooms = [room_for(n * self.dtype.itemsize) for n, o in zip(spans, moved, strict=True) if o]
+        with Scratch(self.pool(), *rooms) as free:
+            places = [free.pop(0) if o else a for a, o in zip(given, moved, strict=True)]
+            for place, address, span in list(zip(places, given, spans, strict=True))[1:]:
+                if place != address:
+                    self.copy(place, address, 1, 1, 1, span, 0, 0, 0, 1, 0, 0, 0, 1)
+            self._multiply_copies(plan, products, *places)
+            if moved[0]:
+                self._store(given[0], places[0], numbers)
+
+    def _store(self, out: int, made: int, numbers: Sequence[int]) -> None:
+        """Copy a result to its place; between its elements may lie others."""
+        x, y, m, n = numbers[:4]
+        sizes, steps = [x, y, m, n], list(numbers[5:9])
+        if n > 1 and steps[3] != 1:  # it is transposed
+            sizes[2:], steps[2:] = sizes[:1:-1], steps[:1:-1]
+        self.copy(out, made, *sizes, *steps, *steps)
+
+    def _prepare(self, numbers: tuple[int, ...]) -> Prepared:
+        plans = self.plans
         if len(plans) >= _MOST_PLANS:
             plans.clear()
         plan = plan_contract(numbers, self.dtype.itemsize)
         products: Products = []
         for call in () if plan is None else plan.calls:
-            bits = _ALIGNMENT | low | call.offsets[0] | call.offsets[1] | call.offsets[2]
+            bits = _ALIGNMENT | call.offsets[0] | call.offsets[1] | call.offsets[2]
             product = self.cublas.prepare(call, self.dtype, bits & -bits)
             if product is None:
                 products = []
