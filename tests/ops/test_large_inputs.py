@@ -209,3 +209,10 @@ def test_rows_that_are_folded_side_by_side_have_the_bits_of_one(rows):
     ):
         assert rl.equal(fold(x), rl.stack([fold(x[i]) for i in range(rows)]))
         assert rl.equal(fold(x[:, ::2]), rl.stack([fold(x[i, ::2]) for i in range(rows)]))
+
+
+@pytest.mark.parametrize("name", ["gelu", "silu", "tanh", "erf", "log1p"])
+def test_large_maps_whose_bodies_a_device_expands(device, name: str):
+    x = rl.linspace(0.1, 3, 1 << 17)
+    call = getattr(rl, name, None) or getattr(F, name)
+    assert rl.allclose(call(x.to(device)).cpu(), call(x), rtol=1e-5, atol=1e-6)

@@ -125,19 +125,8 @@ for _name in _BOTH.split():
     _plain = _name.rstrip("_")
     setattr(Proxy, f"__{_plain}__", _operator(_name))
     setattr(Proxy, f"__r{_plain}__", _reflected(_name))
-for _name in [
-    "eq",
-    "ne",
-    "lt",
-    "gt",
-    "le",
-    "ge",
-    "neg",
-    "pos",
-    "invert",
-    "abs",
-    "getitem",
-    "setitem",
-]:
-    setattr(Proxy, f"__{_name}__", _operator(_name))
+# Python's own names of operators, which `operator` has too.
+_OTHER = "__eq__ __ne__ __lt__ __gt__ __le__ __ge__ __neg__ __pos__ __invert__ __abs__"
+for _name in (*_OTHER.split(), "__getitem__", "__setitem__"):
+    setattr(Proxy, _name, _operator(_name.strip("_")))
 Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]

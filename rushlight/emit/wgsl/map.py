@@ -78,6 +78,11 @@ def wide_run(kernel: Map) -> int:
         return 1
     if len(topological(list(kernel.body))) > LARGEST_WIDE:
         return 1
+    return _wide_run(kernel)
+
+
+def _wide_run(kernel: Map) -> int:
+    dtypes = kernel.outputs + kernel.inputs
     moving = [d for d, step in zip(dtypes, kernel.steps, strict=True) if step == "1"]
     return 16 // min(d.itemsize for d in moving)
 
@@ -87,7 +92,7 @@ def wide_map_text(module: Module, kernel: Map) -> str:
 
     The number of elements is a multiple of them, and operands are aligned to 16 bytes.
     """
-    run, outputs = wide_run(kernel), len(kernel.outputs)
+    run, outputs = _wide_run(kernel), len(kernel.outputs)  # the body may be expanded here
     text = f"    let first = (group * {GROUP}u + lane) * {run}u;\n"
     text += "    if (first >= launch.size0) { return; }\n"
     for i in range(len(kernel.inputs)):
