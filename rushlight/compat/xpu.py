@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
+from rushlight.compat.absent_device import (
+    device_count,
+    empty_cache,
+    is_available,
+    is_current_stream_capturing,
+    is_initialized,
+    manual_seed,
+    manual_seed_all,
+)
 
-def is_available() -> bool:
-    """False: such a GPU is a WebGPU device."""
-    return False
-
-
-def device_count() -> int:
-    """0."""
-    return 0
-
-
-def is_initialized() -> bool:
-    """False."""
-    return False
-
-
-def is_current_stream_capturing() -> bool:
-    """False."""
-    return False
-
-
-def empty_cache() -> None:
-    """Accepted: there is no such device."""
-
-
-def manual_seed_all(seed: int) -> None:
-    """Accepted: there is no such device.
-
-    Args:
-        seed (int): Has no effect.
-    """
-
-
-manual_seed = manual_seed_all
+__all__ = [
+    "device_count",
+    "empty_cache",
+    "is_available",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+]
