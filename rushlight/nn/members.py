@@ -8,7 +8,9 @@
    weakly: a module is freed without a collection of cycles.
 3. A class with a `__getattr__` of its own decides what reading a member gives, so the members of
    its instances are in the dicts alone, where `Module.__getattr__` finds them.
-4. Copies and pickles have plain dicts; `bind` makes them members of the new module.
+4. Copies and pickles have plain dicts, and other code may write a module's `__dict__`
+   (`__setstate__` of a class, a wrapper that takes over the `__dict__` of another module). Reading
+   `module._parameters` binds such dicts (`Place`).
 """
 
 from __future__ import annotations
@@ -77,9 +79,52 @@ class Members(dict[str, Any]):
         return dict, (dict(self),)
 
 
-def bind(module: Any, shown: bool) -> None:
-    """Let the dicts of a module's `__dict__` be its members, attributes too where `shown`."""
+def look_up(module: Any, name: str) -> Any:
+    """`Module.__getattr__`: a member that is no attribute. See Note [Members]."""
     own = module.__dict__
+    for place in PLACES.values():
+        members = own.get(place)
+        if members is not None and name in members:
+            return members[name]
+    raise AttributeError(
+        f"{type(module).__name__!r} object has no attribute {name!r}", name=name, obj=module
+    )
+
+
+class Place:
+    """The attribute `_parameters`, `_buffers` or `_modules` of modules. See Note [Members]."""
+
+    def __set_name__(self, kind: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, module: Any, kind: type | None = None) -> Any:
+        if module is None:
+            return self
+        held = module.__dict__.get(self.name)
+        if held is None:
+            return look_up(module, self.name)  # which raises
+        owner = held.owner if held.__class__ is Members else _nothing
+        if owner is not None and owner() is not module:
+            bind(module)
+            return module.__dict__[self.name]
+        return held
+
+    def __set__(self, module: Any, held: dict[str, Any]) -> None:
+        own = module.__dict__
+        for name in own.get(self.name, ()):
+            own.pop(name, None)
+        own[self.name] = held
+        bind(module)
+
+
+def _nothing() -> None:
+    """The owner of a dict that is not bound."""
+
+
+def bind(module: Any) -> None:
+    """Let the dicts of a module's `__dict__` be its members, and attributes: see Note [Members]."""
+    own = module.__dict__
+    shown = type(module).__getattr__ is look_up
     for place in PLACES.values():
         held = own.get(place, {})
         for name in held:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.nn.conversion import parse_to
 from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
-from rushlight.nn.members import BUFFER, MODULE, PARAMETER, PLACES, Members, bind, check_name
+from rushlight.nn.members import (
+    BUFFER,
+    MODULE,
+    PARAMETER,
+    PLACES,
+    Members,
+    Place,
+    bind,
+    check_name,
+    look_up,
+)
 from rushlight.nn.module_repr import show_module
 from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, replace_content
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
@@ -28,9 +38,9 @@ class Module:
 
     training: bool
     # See Note [Members].
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Any]
+    _parameters = Place()
+    _buffers = Place()
+    _modules = Place()
     _non_persistent_buffers_set: set[str]
     # The hook, and whether it takes keyword arguments.
     _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
@@ -52,7 +62,7 @@ class Module:
                 f"{type(self).__name__}.__init__: Module takes no arguments, got {given}"
             )
         own = self.__dict__
-        owner = ref(self) if type(self).__getattr__ is _GETATTR else None
+        owner = ref(self) if type(self).__getattr__ is look_up else None
         own.update(
             training=True,
             _parameters=Members((), owner),
@@ -169,16 +179,11 @@ class Module:
 
     # ---- members ----
 
-    def __getattr__(self, name: str) -> Any:
-        """A member that is no attribute: of a class with a `__getattr__` of its own."""
-        own = self.__dict__
-        for place in PLACES.values():
-            members = own.get(place)
-            if members is not None and name in members:
-                return members[name]
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
-        )
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+    else:
+        __getattr__ = look_up
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
@@ -203,12 +208,13 @@ class Module:
             self._exchange(name, value)
         else:
             object.__setattr__(self, name, value)
-            if name == "__class__" or name in PLACES.values():
-                bind(self, type(self).__getattr__ is _GETATTR)
+            if name == "__class__":
+                bind(self)
 
     def _put(self, kind: str, name: str, value: Any) -> None:
         """Make a value a member, in the place of any attribute of that name."""
         own = self.__dict__
+        members = getattr(self, PLACES[kind])
         for place in PLACES.values():
             if place != PLACES[kind]:
                 own[place].pop(name, None)
@@ -217,11 +223,9 @@ class Module:
                 own.pop(name, None)
             self.register_parameter(name, value)
             return
-        if own[PLACES[kind]].__class__ is not Members:
-            bind(self, type(self).__getattr__ is _GETATTR)
         value = admitted(self, kind, name, value) if ON_MEMBER else value
         own.pop(name, None)
-        own[PLACES[kind]][name] = value
+        members[name] = value
         own["_non_persistent_buffers_set"].discard(name)
         if kind == BUFFER and not getattr(value, "persistent", True):
             own["_non_persistent_buffers_set"].add(name)
@@ -236,19 +240,20 @@ class Module:
                 f"{type(self).__name__}.{name} is a {kind}: assign {wanted} or None, got "
                 f"{type(value).__name__}"
             )
-        own[PLACES[kind]][name] = admitted(self, kind, name, value) if ON_MEMBER else value
+        admit = admitted(self, kind, name, value) if ON_MEMBER else value
+        getattr(self, PLACES[kind])[name] = admit
 
     def __delattr__(self, name: str) -> None:
         for place in PLACES.values():
             if name in self.__dict__[place]:
-                del self.__dict__[place][name]
+                del getattr(self, place)[name]
                 self._non_persistent_buffers_set.discard(name)
                 return
         object.__delattr__(self, name)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        bind(self, type(self).__getattr__ is _GETATTR)
+        bind(self)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         check_name(self, name, PARAMETER)
@@ -608,5 +613,4 @@ class Module:
         return show_module(self)
 
 
-_GETATTR = Module.__getattr__
 _REGISTER_PARAMETER = Module.register_parameter  # a library may exchange it

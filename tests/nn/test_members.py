@@ -121,3 +121,64 @@ def test_a_dict_of_modules_begins_without_update() -> None:
     assert list(late) == ["a"] and late._call_impl is not None
     named = dict(late._named_members(lambda m: m._modules.items()))
     assert list(named) == ["a"]
+
+
+class _SetsItsDict(nn.Module):
+    """A class whose `__setstate__` does not call that of Module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(rushlight.ones(2))
+        self.register_buffer("scale", rushlight.ones(2))
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+    def forward(self, x):
+        return x * self.weight * self.scale
+
+
+class _TakesOver(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.__dict__.update(module.__dict__)
+
+
+def _written_dicts():
+    module = _SetsItsDict()
+    yield copy.copy(module)
+    yield copy.deepcopy(module)
+    yield pickle.loads(pickle.dumps(module))
+    yield _TakesOver(module)
+    yield _TakesOver(_SetsItsDict())  # the module that the members were bound to is gone
+
+
+def test_writes_reach_the_attributes_of_a_module_whose_dict_was_written():
+    for module in _written_dicts():
+        module.double()
+        assert module.scale.dtype is module._buffers["scale"].dtype is rushlight.float64
+    for module in _written_dicts():
+        module.scale = rushlight.zeros(2)
+        assert module.scale is module._buffers["scale"]
+        module._buffers["scale"] = rushlight.zeros(3)
+        assert module.scale.shape == (3,)
+        module.weight = None
+        assert module.weight is None and module._parameters["weight"] is None
+        del module.weight
+        assert not hasattr(module, "weight")
+
+
+def test_functional_call_of_a_module_whose_dict_was_written():
+    module = copy.deepcopy(_SetsItsDict())
+    got = rushlight.func.functional_call(
+        module, {"weight": rushlight.full((2,), 5.0)}, (rushlight.ones(2),)
+    )
+    assert got.tolist() == [5.0, 5.0]
+    assert module(rushlight.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_an_assigned_dict_takes_the_place_of_all_members_before():
+    module = _SetsItsDict()
+    module._parameters = {"other": nn.Parameter(rushlight.zeros(1))}
+    assert not hasattr(module, "weight")
+    assert module.other.shape == (1,)

@@ -148,9 +148,9 @@ def _tied(given: dict[str, Tensor], members: dict[str, Member]) -> dict[str, Ten
 
 def _place(entry: Member) -> dict[str, Any]:
     """The dict in which a member is; the module's own where it was taken out."""
-    own = entry[0].__dict__
-    held = [own[kind] for kind in ("_parameters", "_buffers") if entry[1] in own[kind]]
-    place: dict[str, Any] = held[0] if held else own
+    module, name = entry
+    held = [kind for kind in (module._parameters, module._buffers) if name in kind]
+    place: dict[str, Any] = held[0] if held else module.__dict__
     return place
 
 
