@@ -52,6 +52,13 @@ def explain(
     `most` bounds how many records are shown, the nearest ones; `backward=False` leaves out the
     derivatives' kernels; `source=True` adds the text that the device compiles, some hundred lines
     for each kernel.
+
+    Args:
+        tensor (Tensor): The tensor.
+        most (int): How many records are shown, the nearest ones.
+        backward (bool): Show the kernels of derivatives.
+        source (bool): Show the text that the device compiles.
+        file (file): Where the text is printed.
     """
     if not isinstance(tensor, Value):
         raise TypeError(f"explain: takes a tensor, got {type(tensor).__name__}")

@@ -38,7 +38,16 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how tensors are printed; a profile is "default", "short" or "full"."""
+    """Set how tensors are printed; a profile is "default", "short" or "full".
+
+    Args:
+        precision (int): Digits after the point.
+        threshold (number): Tensors with more elements are shortened.
+        edgeitems (int): How many elements of each end a shortened dimension shows.
+        linewidth (int): Characters in a line.
+        profile (str): Values for all of them; the other arguments go before it.
+        sci_mode (bool): Whether numbers have exponents; None chooses by their sizes.
+    """
     if profile is not None and profile.lower() not in _PROFILES:
         raise ValueError(
             f"set_printoptions: profile is 'default', 'short' or 'full', got {profile!r}"

@@ -95,7 +95,13 @@ def fork_rng(
     _devices_kw: str = "devices",
     device_type: str = "cuda",
 ) -> Iterator[None]:
-    """Restore the default stream after the block; it serves all devices, so none need be named."""
+    """Restore the default stream after the block; it serves all devices, so none need be named.
+
+    Args:
+        devices: Has no effect.
+        enabled (bool): False leaves the stream as the block left it.
+        device_type (str): Has no effect.
+    """
     before = default_generator.clone_state()
     try:
         yield

@@ -80,6 +80,19 @@ def grad(
     `materialize_grads` zeros. The gradient of a sparse input is sparse. With `is_grads_batched` the
     first dimension of each of `grad_outputs`, and of the result, counts the gradients of a batch:
     one pass, by `vmap`, computes all.
+
+    Args:
+        outputs (Tensor or tensors): What is differentiated.
+        inputs (Tensor or tensors): With respect to what.
+        grad_outputs (Tensor or tensors): The gradients of the outputs; None for one of a single
+          element.
+        retain_graph (bool): Keep what was saved, for another pass; by default `create_graph`.
+        create_graph (bool): Record the pass itself, for higher derivatives.
+        only_inputs (bool): Has no effect.
+        allow_unused (bool): Give None for an input that the outputs do not depend on.
+        is_grads_batched (bool): `grad_outputs` has a batch of gradients.
+        materialize_grads (bool): Give zeros instead of None.
+        workers (int): How many threads run branches of the graph.
     """
     if materialize_grads and allow_unused is False:
         raise ValueError(

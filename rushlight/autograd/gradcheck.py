@@ -82,8 +82,24 @@ def gradcheck(
     """Whether the gradients of `func` at `inputs` equal finite differences.
 
     Raises GradcheckError if not. Inputs that require gradients are checked, best in float64 or
-    complex128: `eps` is made for them. `masked` is accepted and has no effect, see
-    Note [Checking derivatives].
+    complex128: `eps` is made for them.
+
+    Args:
+        func (function): A function of tensors.
+        inputs (Tensor or tensors): Where it is checked.
+        eps (number): The step of the differences.
+        atol (number): The absolute tolerance.
+        rtol (number): The relative tolerance.
+        raise_exception (bool): Raise instead of returning False.
+        nondet_tol (number): How far two backward passes may differ.
+        check_undefined_grad (bool): Check that missing gradients of outputs count as zeros.
+        check_grad_dtypes (bool): Check that gradients have the inputs' dtypes.
+        check_batched_grad (bool): Check the gradients of a batch by `vmap`.
+        check_batched_forward_grad (bool): Check tangents of a batch by `vmap`.
+        check_forward_ad (bool): Check forward mode.
+        check_backward_ad (bool): Check reverse mode.
+        fast_mode (bool): Compare along random directions only.
+        masked (bool): Has no effect: see Note [Checking derivatives].
     """
     if not (check_backward_ad or check_forward_ad):
         raise ValueError("gradcheck: one of check_backward_ad and check_forward_ad must be True")
@@ -138,8 +154,11 @@ def gradgradcheck(
 ) -> bool:
     """`gradcheck` of the gradients of `func`, as functions of `inputs` and `grad_outputs`.
 
-    Where `grad_outputs` are not given they are random; `gen_non_contig_grad_outputs` makes them
-    views with gaps.
+    Args:
+        func, inputs (function, tensors): Those of `gradcheck`, as all that is not named here.
+        grad_outputs (tensors): The gradients of the outputs; None for random ones, which are views
+          with gaps where `gen_non_contig_grad_outputs` is true.
+        check_fwd_over_rev, check_rev_over_rev (bool): The modes that are checked.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise ValueError(

@@ -85,6 +85,14 @@ def gradients(
     No `.grad` changes. The result holds all of them, about as much memory as the values take, until
     it is freed. With `of` (a tensor or several) it holds those alone, and only the nodes that lead
     to them run.
+
+    Args:
+        roots (Tensor or tensors): The roots.
+        gradient (Tensor or tensors): The gradients of the roots; None for one of a single element.
+        of (Tensor or tensors): The values whose gradients are kept; None for all.
+        retain_graph (bool): Keep what was saved, for another pass; by default `create_graph`.
+        create_graph (bool): Record the pass itself, for higher derivatives.
+        workers (int): How many threads run branches of the graph.
     """
     edges, seeds = roots_of("gradients", roots, gradient)
     make = walk_by(workers, "gradients")

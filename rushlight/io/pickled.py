@@ -56,6 +56,14 @@ def load(
     `map_location` is the device on which tensors are made: a device, a dict from saved devices to
     devices, or a function of a storage on the CPU and the saved device, which returns a storage on
     the wanted device, or None.
+
+    Args:
+        f (path or file): What is read.
+        map_location: The device of the tensors: a device, a dict or a function, as above.
+        pickle_module (module): Used where `weights_only` is False; by default Python's.
+        weights_only (bool): False runs the file's own code: only for files that you trust.
+        mmap (bool): Map the file into memory instead of reading it.
+        pickle_load_args: Passed on to the pickle module.
     """
     how = (map_location, weights_only is None or weights_only, pickle_load_args)
     if hasattr(f, "read"):

@@ -224,6 +224,12 @@ def save(
     machine that stops, leaves the old file or the new one. Tensors that share memory share it again
     when they are loaded; one alone is written without the rest of its memory. The arguments after
     `f` concern PyTorch's own format and are accepted for compatibility.
+
+    Args:
+        obj: Tensors, numbers, text and containers of them.
+        f (path or file): Where it is written.
+        pickle_module (module): Has no effect.
+        pickle_protocol (int): Has no effect.
     """
     if hasattr(f, "write"):
         _write(obj, f)

@@ -29,7 +29,11 @@ _UNITS |= {f"{p}b": 1000**i for i, p in enumerate("kmgt", 1)}
 
 
 def parse_bytes(size: float | str) -> int:
-    """A number of bytes: 1048576, "64MiB", "6GiB", "1.5GB"."""
+    """A number of bytes: 1048576, "64MiB", "6GiB", "1.5GB".
+
+    Args:
+        size (number or str): Bytes, or a number with a unit.
+    """
     if not isinstance(size, str):
         return int(size)
     match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]*)\s*", size)
@@ -138,6 +142,12 @@ def set_budget(
     it away. Budgets in `with` blocks are inside it: the least limit holds. `RUSHLIGHT_BUDGET=2GiB`
     in the environment, or `RUSHLIGHT_BUDGET=cuda=6GiB,cpu=2GiB,offload=auto`, sets it from the
     start. Processes of a DataLoader have a budget each.
+
+    Args:
+        limit (int or str): Bytes, or a text such as "2GiB"; None for no limit.
+        device (device): The device; None for every device.
+        policy (Policy): What is dropped first; None for the default policy.
+        offload (bool, str or path): Where dropped values go; see `Budget`.
     """
     state = STATE.get()
     if state.region is not PROGRAM.region:
@@ -157,7 +167,11 @@ def set_budget(
 
 
 def get_budget(device: Any = None) -> int | None:
-    """The limit, in bytes, on a device where this is called; None where there is none."""
+    """The limit, in bytes, on a device where this is called; None where there is none.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
     return resolve_pool(device).limit
 
 

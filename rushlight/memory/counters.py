@@ -12,28 +12,48 @@ from rushlight.tape.memory.tracebacks import release
 
 
 def allocated(device: Any = None) -> int:
-    """Bytes in use: of tensors, of launches, and of the device itself."""
+    """Bytes in use: of tensors, of launches, and of the device itself.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
     return resolve_pool(device).live
 
 
 def reserved(device: Any = None) -> int:
-    """Bytes taken from the device: allocated and cached."""
+    """Bytes taken from the device: allocated and cached.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
     return resolve_pool(device).held
 
 
 def peak(device: Any = None) -> int:
-    """The largest `allocated` since the start or `reset_peak`."""
+    """The largest `allocated` since the start or `reset_peak`.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
     return resolve_pool(device).peak
 
 
 def reset_peak(device: Any = None) -> None:
-    """Set the peak to the bytes in use."""
+    """Set the peak to the bytes in use.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
     pool = resolve_pool(device)
     pool.peak = pool.live
 
 
 def empty_cache(device: Any = None) -> None:
-    """Free cached blocks, and what this package's frames of a kept error hold."""
+    """Free cached blocks, and what this package's frames of a kept error hold.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
     pool = resolve_pool(device)
     release(pool)
     pool.trim()

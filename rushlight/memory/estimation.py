@@ -136,6 +136,13 @@ def estimate(
 
     Inside `budget`, or inside the budget around the call, `recomputed` and `slowdown` tell what the
     limit costs; BudgetError says that it does not suffice.
+
+    Args:
+        fn (function): The call that is measured, a whole training step.
+        args: Its arguments.
+        budget (int or str): A limit in bytes, or a text such as "2GiB".
+        device (device): The device to estimate for; None for that of the tensors.
+        kwargs: Its keyword arguments.
     """
     world = World(fn, args, kwargs)
 
@@ -296,6 +303,14 @@ def fits(
     the stand-in too. A batch fits where two calls need at most `limit` bytes; without one, where
     they succeed inside the budget around the caller, else in the memory that the device has free.
     n is searched from `low` to `high` by doubling and bisection.
+
+    Args:
+        fn (function): The call that is measured, a whole training step.
+        make_inputs (function): Gives the arguments for a batch of n.
+        limit (int or str): Bytes, or a text such as "2GiB".
+        device (device): The device to estimate for; None for that of the tensors.
+        low (int): The least n.
+        high (int): The largest n.
     """
     if not 1 <= low <= high:
         raise ValueError(f"memory.fits: low must be from 1 to high, got {low} and {high}")
@@ -399,6 +414,13 @@ def suggest(
 
     The activations are the peak of a second call of `fn(*args, **kwargs)` less what is in use
     before it. Nothing is computed: see `estimate`.
+
+    Args:
+        fn (function): The call that is measured, a whole training step.
+        args: Its arguments.
+        device (device): The device to estimate for; None for that of the tensors.
+        shares (floats): The budgets, as shares of the activations.
+        kwargs: Its keyword arguments.
     """
     world = World(fn, args, kwargs)
 

@@ -55,6 +55,11 @@ def check_exact(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, 
     package, Python and NumPy.
 
     The result is the number of values that were rebuilt and compared, by the way of dropping.
+
+    Args:
+        fn (function): What runs.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
     """
     trial = _Trial(fn, args, kwargs)
     with trial.state.restored(), _peaks():

@@ -140,6 +140,9 @@ def record(max_events: int = MOST) -> Recording:
     """Record device memory: `with memory.record() as recording:`.
 
     After `max_events` events the recording ends by itself. See `Recording`.
+
+    Args:
+        max_events (int): The number of events after which the recording ends.
     """
     return Recording(max_events)
 
@@ -164,7 +167,11 @@ def _latest(op: str) -> Recording:
 
 
 def report(path: str | os.PathLike[str]) -> None:
-    """Write a report of the running recording, or of the last: see `Recording.report`."""
+    """Write a report of the running recording, or of the last: see `Recording.report`.
+
+    Args:
+        path (path): The file; its ending chooses the form: .html, .txt, .json or .pickle.
+    """
     _latest("memory.report").report(path)
 
 
@@ -172,6 +179,9 @@ def summary(device: Any = None) -> str:
     """The text of the running recording, or of the last: see `Recording.summary`.
 
     Where nothing was recorded on the device, the counters.
+
+    Args:
+        device (device): A device or its name; None for all that were used.
     """
     if Recording.last is not None:
         name = None if device is None else device_name(device)

@@ -123,13 +123,21 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 @checked_kinds
 def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """elu, into its input."""
+    """elu, into its input.
+
+    Args:
+        alpha: The limit below zero is -alpha.
+    """
     return activations.elu(input, alpha, inplace=True)
 
 
 @checked_kinds
 def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
-    """celu, into its input."""
+    """celu, into its input.
+
+    Args:
+        alpha: The limit below zero is -alpha.
+    """
     return activations.celu(input, alpha, inplace=True)
 
 
@@ -155,7 +163,12 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 def rrelu_(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False
 ) -> Tensor:
-    """rrelu, into its input."""
+    """rrelu, into its input.
+
+    Args:
+        lower: The least slope.
+        upper: The largest slope.
+    """
     return activations.rrelu(input, lower, upper, training, inplace=True)
 
 

@@ -64,7 +64,12 @@ def __dir__() -> list[str]:
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Uniform numbers in [a, b)."""
+    """Uniform numbers in [a, b).
+
+    Args:
+        a: The lower end.
+        b: The upper end, which is excluded.
+    """
     drawn = random.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
     return tensor.copy_(drawn if (a, b) == (0, 1) else e.add(e.mul(drawn, float(b - a)), float(a)))
 
@@ -75,7 +80,12 @@ def uniform_(
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
-    """Normal numbers."""
+    """Normal numbers.
+
+    Args:
+        mean: The mean.
+        std: The standard deviation.
+    """
     drawn = random.randn(
         tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator
     )
@@ -222,7 +232,14 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal numbers between a and b, by the inverse distribution function of uniform numbers."""
+    """Normal numbers between a and b, by the inverse distribution function of uniform numbers.
+
+    Args:
+        mean: The mean of the distribution that is cut.
+        std: Its standard deviation.
+        a: The least value.
+        b: The largest value.
+    """
     if not std > 0:
         raise ValueError(f"trunc_normal_: std must be positive, got {std!r}")
     low, high = (math.erf((bound - mean) / (std * math.sqrt(2))) for bound in (a, b))
@@ -267,7 +284,11 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 def sparse_(
     tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
 ) -> Tensor:
-    """Normal numbers; a share of each column of a matrix, chosen at random, is zero."""
+    """Normal numbers; a share of each column of a matrix, chosen at random, is zero.
+
+    Args:
+        std: The standard deviation of the elements that are not zero.
+    """
     if tensor.ndim != 2:
         raise ValueError(f"sparse_: a matrix is needed, got {tensor._spec!r}")
     zeros = math.ceil(sparsity * tensor.shape[0])

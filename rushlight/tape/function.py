@@ -530,6 +530,9 @@ def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates a backward: nothing is recorded inside, and a gradient through its results raises.
 
     The error is NotDifferentiable.
+
+    Args:
+        function (function): The `backward` of a Function.
     """
 
     @functools.wraps(function)

@@ -96,6 +96,19 @@ def assert_close(
 
     That holds for every element of every pair. Default tolerances are those of the dtypes. `msg`
     replaces the message, or is a function of it.
+
+    Args:
+        actual: Tensors, numbers, or containers of them.
+        expected: What they should be.
+        allow_subclasses (bool): Let the classes of two tensors differ.
+        rtol (number): The relative tolerance; None for that of the dtypes.
+        atol (number): The absolute tolerance; None for that of the dtypes.
+        equal_nan (bool): Count two NaNs as equal.
+        check_device (bool): The devices must be equal.
+        check_dtype (bool): The dtypes must be equal.
+        check_layout (bool): The layouts must be equal.
+        check_stride (bool): The strides must be equal.
+        msg (str or function): The message of the error.
     """
     if (rtol is None) is not (atol is None):
         missing = "rtol" if rtol is None else "atol"
@@ -123,7 +136,16 @@ def assert_allclose(
     equal_nan: bool = True,
     msg: str = "",
 ) -> None:
-    """PyTorch's older comparison: dtypes are not compared, NaNs are equal, tolerances are wider."""
+    """PyTorch's older comparison: dtypes are not compared, NaNs are equal, tolerances are wider.
+
+    Args:
+        actual: Tensors, or what can become one.
+        expected: What they should be.
+        rtol (number): The relative tolerance; None for that of the dtype.
+        atol (number): The absolute tolerance; None for that of the dtype.
+        equal_nan (bool): Count two NaNs as equal.
+        msg (str): The message of the error.
+    """
     warnings.warn(
         "assert_allclose: PyTorch has given this function up in favour of assert_close; use that",
         FutureWarning,

@@ -30,6 +30,17 @@ def make_tensor(
     The default is [-9, 9), for integers [-9, 10), for unsigned ones [0, 10), for bool both values.
     With `noncontiguous` every second element of memory is left out; with `exclude_zero` zeros
     become the smallest positive number.
+
+    Args:
+        shape (ints): The sizes.
+        dtype (dtype): The type of the elements.
+        device (device): The device.
+        low (number): The lower end.
+        high (number): The upper end, which is excluded.
+        requires_grad (bool): Whether gradients of the tensor are wanted.
+        noncontiguous (bool): Leave gaps between elements.
+        exclude_zero (bool): Replace zeros.
+        memory_format (memory_format): The layout.
     """
     if noncontiguous and memory_format is not None:
         raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import inspect
 import pydoc
 
@@ -15,6 +16,10 @@ from rushlight.tensor import Tensor
 WITH_EXAMPLES = [name for name, entry in REGISTRY.items() if ">>> " in entry.doc]
 TOP = [name for name, entry in REGISTRY.items() if entry.top and not name.startswith("_")]
 NAMESPACES = ("nn.functional", "linalg", "fft", "special")
+WRITTEN = (
+    *("amp", "autograd", "cuda", "func", "io", "masked", "memory", "nn.init", "nn.utils"),
+    *("random", "signal.windows", "sparse", "testing", "utils.data"),
+)
 
 
 def public_functions():
@@ -48,6 +53,15 @@ def test_every_parameter_is_explained(namespace):
             if not any(len(x.partition(": ")[2]) > 5 for x in lines):
                 lacking.append(f"{path}: {name}")
     assert not lacking
+
+
+@pytest.mark.parametrize("namespace", WRITTEN)
+def test_functions_outside_of_the_registry_explain_their_arguments(namespace):
+    module = importlib.import_module(f"rushlight.{namespace}")
+    members = [getattr(module, name) for name in module.__all__]
+    functions = [x for x in members if inspect.isfunction(x) and inspect.signature(x).parameters]
+    assert functions
+    assert [f.__name__ for f in functions if "Args:" not in (f.__doc__ or "")] == []
 
 
 def test_most_functions_are_described():

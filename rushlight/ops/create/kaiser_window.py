@@ -24,7 +24,11 @@ def kaiser_window(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """i0(beta sqrt(1 - r^2)) / i0(beta), r from -1 to 1, i0 a modified Bessel function."""
+    """i0(beta sqrt(1 - r^2)) / i0(beta), r from -1 to 1, i0 a modified Bessel function.
+
+    Args:
+        beta: The shape: a larger one has lower side lobes.
+    """
     creation.take("kaiser_window", named)
     if not isinstance(beta, (int, float)):
         raise RushlightError(f"kaiser_window: beta must be a number, got {type(beta).__name__}")

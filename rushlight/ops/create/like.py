@@ -149,6 +149,9 @@ def vander(x: Value, N: int | None = None, increasing: bool = False) -> Value:
         >>> torch.vander(torch.tensor([2, 3]), 3)
         tensor([[4, 2, 1],
                 [9, 3, 1]])
+
+    Args:
+        x: A vector.
     """
     if len(x._spec.shape) != 1:
         raise ShapeError(f"vander: a vector is needed, got {x._spec!r}")
@@ -308,7 +311,11 @@ def scalar_tensor(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """A 0-dim tensor that holds a number, in the default dtype."""
+    """A 0-dim tensor that holds a number, in the default dtype.
+
+    Args:
+        s: The number.
+    """
     take("scalar_tensor", named)
     return creation.full(
         (),
@@ -453,7 +460,12 @@ def hamming_window(
     requires_grad: bool = False,
     **named: Any,
 ) -> Value:
-    """alpha - beta cos over the window."""
+    """alpha - beta cos over the window.
+
+    Args:
+        alpha: The constant term.
+        beta: The factor of the cosine.
+    """
     take("hamming_window", named)
     made = cosine_sum("hamming_window", window_length, periodic, (alpha, beta), dtype, device)
     return requiring(made, requires_grad)

@@ -182,6 +182,9 @@ def flipud(input: Value) -> Value:
 def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
     """Rotated by k quarters from the first of `dims` to the second; a copy.
 
+    Args:
+        k: The number of quarter turns.
+
     Example:
         >>> torch.rot90(torch.tensor([[1, 2], [3, 4]]))
         tensor([[2, 4],

@@ -136,6 +136,9 @@ def diff(
 ) -> Value:
     """Differences of neighbours along a dimension, n times.
 
+    Args:
+        n: How many times.
+
     Example:
         >>> torch.diff(torch.tensor([1, 4, 9]))
         tensor([3, 5])

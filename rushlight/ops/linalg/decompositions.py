@@ -235,6 +235,9 @@ class QR(NamedTuple):
 def linalg_qr(A: Value, mode: str = "reduced") -> QR:
     """Q with orthonormal columns and R, an upper triangle, of A = Q R.
 
+    Args:
+        mode: 'reduced', 'complete' for a square Q, or 'r' for R alone.
+
     Example:
         >>> q, r = torch.linalg.qr(torch.ones(3, 2))
         >>> q.shape, r.shape
@@ -319,6 +322,9 @@ def householder_product(A: Value, tau: Value) -> Value:
     """The first columns of the product of reflectors 1 - tau v v^H.
 
     The vectors v are below the diagonal of A.
+
+    Args:
+        tau: The factors of the reflections.
     """
     vectors = _reflectors("linalg.householder_product", A, tau)
     m, n = A._spec.shape[-2:]
@@ -343,6 +349,9 @@ def ormqr(
     """The product of the reflectors in `input` and tau, or its adjoint, times `other`.
 
     With `left=False` it multiplies from the right.
+
+    Args:
+        tau: The factors of the reflections.
     """
     vectors = _reflectors("ormqr", input, tau)
     check_matrices("ormqr", input, other)

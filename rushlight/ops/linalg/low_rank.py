@@ -64,6 +64,9 @@ def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | N
     """Approximately the q largest singular values of A - M, with U and V.
 
     They come from random projection and `niter` iterations.
+
+    Args:
+        q: The rank of the result.
     """
     check_matrices("svd_lowrank", A)
     rank = 6 if q is None else q
@@ -75,7 +78,12 @@ def svd_lowrank(A: Value, q: int | None = 6, niter: int | None = 2, M: Value | N
 @composite("pca_lowrank", method=False)
 @random.drawing
 def pca_lowrank(A: Value, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
-    """Approximately the q largest principal components of A: svd_lowrank less the mean row."""
+    """Approximately the q largest principal components of A: svd_lowrank less the mean row.
+
+    Args:
+        q: The rank of the result.
+        center: Subtract the mean of each column first.
+    """
     check_matrices("pca_lowrank", A)
     m, n = A._spec.shape[-2:]
     rank = min(6, m, n) if q is None else q
@@ -163,6 +171,12 @@ def lobpcg(
     A is symmetric and B positive definite. A gradient needs all eigenvectors, so eigh computes them
     where one is needed. `method`, `tracker` and the ortho parameters, which control PyTorch's own
     iteration, have no effect.
+
+    Args:
+        k: The number of eigenvalues.
+        n: The number of vectors in a step; by default k.
+        B: The second matrix of a generalised problem A x = l B x.
+        largest: Find the largest eigenvalues; otherwise the smallest.
     """
     check_matrices("lobpcg", *(v for v in (A, B, X, iK) if v is not None), square=True)
     size, wanted = A._spec.shape[-1], 1 if k is None else k

@@ -279,6 +279,9 @@ def matmul_plain(g: Value, w: Value) -> Value:
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias.
 
+    Args:
+        weight: A matrix, (out, in).
+
     Example:
         >>> F.linear(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4)).shape
         rushlight.Size([2, 4])

@@ -388,7 +388,11 @@ def cond(A: Value, p: Any = None) -> Value:
 
 @composite("matrix_power", out="cast", pure=True, linalg="matrix_power")
 def matrix_power(input: Value, n: int) -> Value:
-    """The n-th power of square matrices, by squaring; of the inverse where n is negative."""
+    """The n-th power of square matrices, by squaring; of the inverse where n is negative.
+
+    Args:
+        n: The exponent.
+    """
     shape = input._spec.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(f"matrix_power: square matrices are needed, got {input._spec!r}")

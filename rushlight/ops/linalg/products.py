@@ -264,6 +264,9 @@ def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
 def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
     """Sums of products over the last dims of a and the first of b, or over pairs of dimensions.
 
+    Args:
+        dims: How many dimensions, or which of `a` and which of `b`.
+
     Example:
         >>> torch.tensordot(torch.ones(2, 3, 4), torch.ones(3, 4, 5), dims=2).shape
         rushlight.Size([2, 5])

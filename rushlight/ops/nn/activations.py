@@ -78,6 +78,9 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 def elu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
     """x where positive, else alpha * (exp(x) - 1).
 
+    Args:
+        alpha: The limit below zero is -alpha.
+
     Example:
         >>> F.elu(torch.tensor([-1.0, 0.0, 2.0]))
         tensor([-0.6321,  0.0000,  2.0000])
@@ -95,7 +98,11 @@ def selu(input: Value, inplace: bool = False) -> Value:
 
 @composite("celu", method=False, pure=True)
 def celu(input: Value, alpha: float = 1.0, inplace: bool = False) -> Value:
-    """x where positive, else alpha * (exp(x / alpha) - 1)."""
+    """x where positive, else alpha * (exp(x / alpha) - 1).
+
+    Args:
+        alpha: The limit below zero is -alpha.
+    """
     if alpha == 0:
         raise RushlightError("celu: alpha must not be 0")
     return _applied(
@@ -263,6 +270,10 @@ def rrelu(
     """x where positive, else a slope times x.
 
     The slope is random between lower and upper in training, else their mean.
+
+    Args:
+        lower: The least slope.
+        upper: The largest slope.
     """
     if lower > upper:
         raise RushlightError(f"rrelu: lower {lower} is larger than upper {upper}")
@@ -351,7 +362,12 @@ _softplus_kernel = elementwise(
 
 @composite("softplus", method=False, top=False, out="exact", pure=True)
 def softplus(input: Value, beta: float = 1, threshold: float = 20) -> Value:
-    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
+    """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold.
+
+    Args:
+        beta: The factor of `input` before the exponential; the result is divided by it.
+        threshold: Where beta * input is larger, the result is `input`.
+    """
     return _softplus_kernel(_floats("softplus", input), float(beta), float(threshold))
 
 
@@ -470,6 +486,9 @@ def gumbel_softmax(
     """Samples of categories: softmax of logits with Gumbel noise over tau.
 
     With `hard`, the samples are one-hot, with the gradient of the soft ones.
+
+    Args:
+        tau: The temperature.
 
     Example:
         >>> F.gumbel_softmax(torch.zeros(2, 3), hard=True).sum(dim=-1)

@@ -412,6 +412,9 @@ def scaled_dot_product_attention(
 ) -> Value:
     """softmax(query @ key.T * scale + mask) @ value over the last two dimensions, in tiles.
 
+    Args:
+        value: The values.
+
     Example:
         >>> q = k = v = torch.ones(2, 8, 16, 32)  # batch, heads, length, features
         >>> F.scaled_dot_product_attention(q, k, v, is_causal=True).shape

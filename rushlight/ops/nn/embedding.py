@@ -227,6 +227,9 @@ def embedding_bag(
     """The sum, mean or largest of the rows of each bag of indices.
 
     The row `padding_idx` does not count.
+
+    Args:
+        mode: What becomes of a bag: its 'sum', 'mean' or 'max'.
     """
     op = "embedding_bag"
     if mode not in ("sum", "mean", "max"):

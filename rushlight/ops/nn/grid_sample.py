@@ -194,6 +194,9 @@ def grid_sample(
 ) -> Value:
     """The image at points with coordinates from -1 to 1, the last dimension's first.
 
+    Args:
+        mode: 'bilinear', 'nearest' or 'bicubic'.
+
     Example:
         >>> theta = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
         >>> grid = F.affine_grid(theta, (1, 1, 2, 2), align_corners=False)

@@ -187,7 +187,14 @@ def rms_norm(
 def local_response_norm(
     input: Value, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Value:
-    """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
+    """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta.
+
+    Args:
+        size: The number of neighbouring channels.
+        alpha: The factor of the sum of squares.
+        beta: The exponent.
+        k: What is added to the sum of squares.
+    """
     shape = input._spec.shape
     if len(shape) < 3:
         raise ShapeError(
@@ -247,7 +254,11 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    """group_norm, the means and the reciprocal deviations of each instance's groups."""
+    """group_norm, the means and the reciprocal deviations of each instance's groups.
+
+    Args:
+        N: The number of examples.
+    """
     y = group_norm(input, group, weight, bias, eps)
     rows = views.reshape(input, (N, group, C // group * HxW))
     _, mean, rstd = _rows_with_statistics(rows, eps)

@@ -190,6 +190,9 @@ def interpolate(
 
     Modes are nearest, nearest-exact, linear, bilinear, trilinear, bicubic and area.
 
+    Args:
+        mode: 'nearest', 'nearest-exact', 'linear', 'bilinear', 'bicubic', 'trilinear' or 'area'.
+
     Example:
         >>> F.interpolate(torch.tensor([[[1.0, 2.0]]]), scale_factor=2, mode='nearest')
         tensor([[[1., 1., 2., 2.]]])
@@ -245,7 +248,11 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Value:
-    """The older name of interpolate."""
+    """The older name of interpolate.
+
+    Args:
+        mode: 'nearest', 'linear', 'bilinear', 'bicubic' or 'trilinear'.
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 

@@ -149,6 +149,9 @@ def smooth_l1_loss(
 ) -> Value:
     """d * d / (2 * beta) where |d| is below beta, else |d| - beta / 2, d the difference.
 
+    Args:
+        beta: The distance from which the loss is linear.
+
     Example:
         >>> F.smooth_l1_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.5, 3.0]), reduction='none')
         tensor([0.1250, 2.5000])

@@ -196,7 +196,11 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Value, Value | None]:
-    """Attention by several heads over (length, batch, features), and its weights if requested."""
+    """Attention by several heads over (length, batch, features), and its weights if requested.
+
+    Args:
+        value: The values.
+    """
     batched = _check_heads(query, key, value, embed_dim_to_check, num_heads)
     if is_causal and attn_mask is None:
         raise RuntimeError(f"{NAME}: is_causal is a hint about attn_mask; pass the mask too")

@@ -94,6 +94,9 @@ def pad(
 ) -> Value:
     """Padding of the last dimensions: (before, after) of the last, of the one before it, ...
 
+    Args:
+        mode: What is added: 'constant', 'reflect', 'replicate' or 'circular'.
+
     Example:
         >>> F.pad(torch.ones(1, 2), (1, 0), value=5)
         tensor([[5., 1., 1.]])

@@ -81,7 +81,11 @@ def polygamma(n: Any, input: Any) -> Value:
 
 @composite("mvlgamma", inplace="result", out="cast", special="multigammaln")
 def mvlgamma(input: Value, p: int) -> Value:
-    """The logarithm of the multivariate gamma function of dimension p."""
+    """The logarithm of the multivariate gamma function of dimension p.
+
+    Args:
+        p: The dimension.
+    """
     if p < 1:
         raise RushlightError(f"mvlgamma: p must be at least 1, got {p}")
     total: Any = p * (p - 1) / 4 * math.log(math.pi)

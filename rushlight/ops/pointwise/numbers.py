@@ -315,6 +315,10 @@ _lerp = elementwise(
 def lerp(input: Value, end: Value, weight: Any) -> Value:
     """input + weight * (end - input).
 
+    Args:
+        end: The other end, where the weight is 1.
+        weight: The share of `end`, a number or a tensor.
+
     Example:
         >>> torch.lerp(torch.tensor([0.0, 10.0]), torch.tensor([1.0, 20.0]), 0.5)
         tensor([ 0.5000, 15.0000])

@@ -90,6 +90,9 @@ def _result(kind: Any, input: Value, dim: int, keepdim: bool, values: Value, pla
 def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthValue:
     """The k-th smallest element along a dimension, and its position; NaN is largest.
 
+    Args:
+        k: Which: 1 is the smallest.
+
     Example:
         >>> torch.kthvalue(torch.tensor([3, 1, 2]), 2)
         KthValue(values=tensor(2), indices=tensor(2))

@@ -130,6 +130,9 @@ def msort(input: Value) -> Value:
 def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """The k largest (or smallest) elements along a dimension, in order, and their positions.
 
+    Args:
+        k: How many.
+
     Example:
         >>> torch.topk(torch.tensor([3, 9, 5]), 2)
         TopK(values=tensor([9, 5]), indices=tensor([1, 2]))

@@ -46,6 +46,9 @@ def given(one_by_one: tuple[Any, ...], named: Any) -> tuple[Any, ...]:
 def movedim(input: Value, source: Dims, destination: Dims) -> Value:
     """Dimensions at `source` moved to `destination`, the others in their order; a view.
 
+    Args:
+        source: The dimensions that move.
+
     Example:
         >>> torch.movedim(torch.zeros(2, 3, 4), 0, -1).shape
         rushlight.Size([3, 4, 2])
@@ -73,7 +76,11 @@ def movedim(input: Value, source: Dims, destination: Dims) -> Value:
 
 @composite("moveaxis")
 def moveaxis(input: Value, source: Dims, destination: Dims) -> Value:
-    """`movedim` under NumPy's name."""
+    """`movedim` under NumPy's name.
+
+    Args:
+        source: The dimensions that move.
+    """
     return movedim(input, source, destination)
 
 

@@ -138,6 +138,16 @@ def backward(
     With `inputs`, into theirs alone; one of them that is no leaf keeps its gradient as after
     `retain_grad`. With several `workers`, independent branches of the graph run in parallel, with
     the same bits: Note [Parallel backward].
+
+    Args:
+        tensors (Tensor or tensors): The roots.
+        grad_tensors (Tensor or tensors): The gradients of the roots; None for one of a single
+          element.
+        retain_graph (bool): Keep what was saved, for another pass; by default `create_graph`.
+        create_graph (bool): Record the pass itself, for higher derivatives.
+        grad_variables: An older form of `grad_tensors`.
+        inputs (Tensor or tensors): Where gradients are summed up; None for all leaves.
+        workers (int): How many threads run branches of the graph.
     """
     if STATE.get().batch and any(isinstance(t, Value) and t._spec.hidden for t in ends(tensors)):
         raise RushlightError(
