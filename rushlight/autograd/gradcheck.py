@@ -155,10 +155,8 @@ def gradgradcheck(
     """`gradcheck` of the gradients of `func`, as functions of `inputs` and `grad_outputs`.
 
     Args:
-        func, inputs (function, tensors): Those of `gradcheck`, as all that is not named here.
-        grad_outputs (tensors): The gradients of the outputs; None for random ones, which are views
-          with gaps where `gen_non_contig_grad_outputs` is true.
-        check_fwd_over_rev, check_rev_over_rev (bool): The modes that are checked.
+        grad_outputs (tensors): The gradients of the outputs; None for random ones.
+        gen_non_contig_grad_outputs (bool): Make those views with gaps. Others: see `gradcheck`.
     """
     if not (check_fwd_over_rev or check_rev_over_rev):
         raise ValueError(
