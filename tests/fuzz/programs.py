@@ -342,7 +342,31 @@ class Failing:
         Pool.fresh = self.fresh  # type: ignore[method-assign]
 
 
-class Interrupting:
+class Redelivering:
+    """`with Redelivering():` a Ctrl-C that a finaliser drops is raised at the end of the block.
+
+    Outside of it a thread sends the signal again a moment later (Note [Interrupted finalisers]). On
+    a busy machine that moment may lie behind the block that expects the signal.
+    """
+
+    def __enter__(self) -> Redelivering:
+        self.dropped = False
+        self.hook, sys.unraisablehook = sys.unraisablehook, self._unraisable
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        sys.unraisablehook = self.hook
+        if self.dropped and kind is None:
+            raise KeyboardInterrupt
+
+    def _unraisable(self, unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self.dropped = True
+        else:
+            self.hook(unraisable)
+
+
+class Interrupting(Redelivering):
     """`with Interrupting(at):` Ctrl-C at the at-th check for signals.
 
     Checks are at the start of a function and after a call of a C function. Finalisers are left out:
@@ -354,13 +378,15 @@ class Interrupting:
         self.looks: dict[CodeType, bool] = {}
 
     def __enter__(self) -> Interrupting:
+        super().__enter__()
         self.before = signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.setprofile(self._heard)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type | None, *_: object) -> None:
         sys.setprofile(None)
         signal.signal(signal.SIGINT, self.before)
+        super().__exit__(kind)
 
     def _heard(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call" and event != "c_return":

@@ -25,7 +25,7 @@ from rushlight.tape.record.op import Plans
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Leaf
 from rushlight.utils.checkpoint import checkpoint
-from tests.fuzz.programs import Interrupting
+from tests.fuzz.programs import Interrupting, Redelivering
 from tests.time_limit import time_limit as time_limit
 
 
@@ -121,9 +121,10 @@ def test_at_any_moment(model):
         for turn in range(300):
             run = runs[turn % 3]
             try:
-                signal.setitimer(signal.ITIMER_REAL, choose.uniform(2e-6, 3e-3))
-                run()
-                time.sleep(0.01)
+                with Redelivering():
+                    signal.setitimer(signal.ITIMER_REAL, choose.uniform(2e-6, 3e-3))
+                    run()
+                    time.sleep(0.01)
             except KeyboardInterrupt:
                 heard += 1
             _assert_clean(model, live)
@@ -207,3 +208,21 @@ def test_the_end_of_what_is_noted_weakly_runs_no_python_code(table, model):
 )
 def test_what_gives_back_begins(function):
     assert is_unheard(function.__code__)
+
+
+def test_a_dropped_interrupt_is_raised_at_the_end_of_the_block():
+    """A Ctrl-C in a callback of the collector, which drops errors, reaches its block."""
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), Redelivering():
+            gc.callbacks.append(callback)
+            try:
+                gc.collect()
+            finally:
+                gc.callbacks.remove(callback)
+    finally:
+        signal.signal(signal.SIGINT, before)
