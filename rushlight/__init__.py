@@ -97,8 +97,8 @@ __version__ = _version.__version__
 _NAMES = _Names(__name__)
 _NAMES.modules(
     """
-    accelerator amp array_api autograd checks compat cpu cuda determinism distributions dlpack
-    explaining fft foreach func io linalg mapping masked memory nn optim random serialization
+    accelerator amp array_api autograd checks compat cpu cuda determinism distributed distributions
+    dlpack explaining fft foreach func io linalg mapping masked memory nn optim random serialization
     settings sharing signal sparse special storage testing utils
     """
 )
@@ -107,7 +107,7 @@ _NAMES.made(["chalf"], lambda name: _NAMED_ONLY["complex32"])
 _NAMES.defined(
     {
         "rushlight.compat": (
-            "_C _dynamo _jit_internal _subclasses ao backends compiler distributed export "
+            "_C _dynamo _jit_internal _subclasses ao backends compiler export "
             "futures fx hub jit library mps multiprocessing onnx overrides package profiler "
             "torch_version types xpu __config__"
         ),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rushlight import compat
+from rushlight import compat, launch
 from rushlight.compat import scan, version as torch_version
 from rushlight.compat.hook import CHOICES
 from rushlight.core import config
@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("path", help="a script, a folder, or the name of an installed package")
     check.add_argument("--all", action="store_true", help="list the names that exist, too")
+    commands.add_parser("launch", help="run a program in several processes")
     commands.add_parser(
         "devices",
         help="list the devices",
@@ -131,7 +132,10 @@ def _is_file(program: Sequence[str]) -> bool:
     return bool(program) and Path(program[0]).is_file()
 
 
-def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
+def _program(
+    parser: argparse.ArgumentParser, words: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command that the words of `run` name, and its environment."""
     own, program = _split(words)
     given = parser.parse_args(["run", *own])
     if given.module is not None:
@@ -142,7 +146,7 @@ def _run(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
             parser.error(f"run: there is no file {command[0]!r}")
     else:
         parser.error("run: name a script, or -m and a module; `rushlight run --help` tells more")
-    return _start([sys.executable, *command], _environment(parser, given))
+    return [sys.executable, *command], _environment(parser, given)
 
 
 def _environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> dict[str, str]:
@@ -230,7 +234,10 @@ def main(words: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if words is None else words)
     parser = _parser()
     if words[:1] == ["run"]:
-        return _run(parser, words[1:])
+        return _start(*_program(parser, words[1:]))
+    if words[:1] == ["launch"]:
+        given, rest = launch.parse(words[1:])
+        return launch.start(given, *_program(parser, rest))
     given = parser.parse_args(words)
     if given.command == "check":
         return _check(parser, given.path, given.all)

@@ -71,7 +71,7 @@ ROOMS = (
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above
     ("report",),
-    ("as_torch", "cli", "__main__"),
+    ("as_torch", "launch", "cli", "__main__"),
 )
 # Inside of a room an import points to the same folder or to one before it. `folder.file` is a file
 # apart from its folder: a kernel that files of other folders are made of, and what it needs.

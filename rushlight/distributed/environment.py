@@ -1,0 +1,104 @@
+"""Where this process stands among the others: what its starter put into the environment.
+
+# Note [Starters]
+1. RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT, are set by `rushlight launch`, by
+   `torchrun` and by hand. The process joins through the store at that address.
+2. `mpiexec` sets variables of its own; then MPI knows rank and size, and the store's address goes
+   from rank 0 to the others by MPI.
+3. `srun` sets SLURM_PROCID and SLURM_NTASKS. The first host of the job holds the store, at a port
+   that follows from the job's number.
+4. `torchrun` keeps MASTER_PORT for a store of its own; ours is then at the next port.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+
+PORT = 29500
+_MANAGED = (
+    ("PMI_RANK", "PMI_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank among `size`, and where the store is.
+
+    `managed`: an `mpiexec` started the process, and MPI finds the others. `served`: the starter
+    runs the store; else rank 0 does.
+    """
+
+    rank: int
+    size: int
+    host: str = "127.0.0.1"
+    port: int = PORT
+    managed: bool = False
+    served: bool = False
+
+
+def _number(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def first_host(nodes: str) -> str:
+    """The first host of Slurm's list: "gpu[03-07,12],cpu1" begins with gpu03."""
+    found = re.match(r"([^,\[]+)(?:\[([^\],-]+))?", nodes)
+    return "127.0.0.1" if found is None else found[1] + (found[2] or "")
+
+
+def is_managed() -> bool:
+    """Whether an `mpiexec` started this process."""
+    return any(rank in os.environ for rank, _ in _MANAGED)
+
+
+def place(rank: int = -1, size: int = -1, host: str = "", port: int = 0) -> Place | None:
+    """This process's place; given numbers and addresses go first. None where nothing tells it."""
+    if is_managed() and not host:
+        found = next(names for names in _MANAGED if names[0] in os.environ)
+        return Place(_number(found[0]) or 0, _number(found[1]) or 1, managed=True)
+    if rank < 0:
+        rank = next((n for n in map(_number, ("RANK", "SLURM_PROCID")) if n is not None), -1)
+    if size < 0:
+        size = next((n for n in map(_number, ("WORLD_SIZE", "SLURM_NTASKS")) if n is not None), -1)
+    if rank < 0 or size < 0:
+        return None
+    if host:
+        return Place(rank, size, host, port)
+    return Place(rank, size, *_address(), served="RUSHLIGHT_STORE" in os.environ)
+
+
+def _address() -> tuple[str, int]:
+    host, port = os.environ.get("MASTER_ADDR", ""), _number("MASTER_PORT")
+    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
+    if not host and nodes:
+        host = first_host(nodes)
+        port = port or 20000 + (_number("SLURM_JOB_ID") or 0) % 20000
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true" and port:
+        port += 1
+    return host or "127.0.0.1", port or PORT
+
+
+def local_rank() -> int:
+    """The rank among the processes of this host; 0 where nothing tells it."""
+    names = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+    return next((n for n in map(_number, names) if n is not None), 0)
+
+
+def debug_level() -> str:
+    """TORCH_DISTRIBUTED_DEBUG: DETAIL compares every collective's call before it runs."""
+    return os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        found: int = one.getsockname()[1]
+        return found

@@ -1,0 +1,327 @@
+"""Groups of processes: joining, leaving, and running a call of one group.
+
+# Note [Calls of a group]
+1. All ranks of a group make the same calls in the same order; a call has a number, by which ranks
+   that are behind are named.
+2. A call runs in the caller's thread, or after the asynchronous ones before it in theirs.
+3. After a DistributedError the world is broken: later calls raise the same error at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from rushlight.distributed import environment, mpi, nccl
+from rushlight.distributed.alone import Alone
+from rushlight.distributed.environment import Place
+from rushlight.distributed.errors import DistributedError
+from rushlight.distributed.store import Store, Watch, start_server
+from rushlight.distributed.transport import Moving, Transport
+from rushlight.distributed.waiting import Call, finish
+from rushlight.distributed.work import Work, Worker
+from rushlight.tape.record.state import no_grad
+
+DEFAULT_TIMEOUT = timedelta(minutes=30)
+default_pg_timeout = DEFAULT_TIMEOUT
+
+
+class ProcessGroup:
+    """Some ranks of the world, in an order of their own.
+
+    Args:
+        world (World): All ranks.
+        name (str): The same on all ranks.
+        ranks (sequence): The members' ranks in the world.
+        transport (Transport): Moves bytes between them.
+        timeout (float): Seconds after which a call fails.
+    """
+
+    def __init__(
+        self, world: World, name: str, ranks: Sequence[int], transport: Transport, timeout: float
+    ) -> None:
+        self.world = world
+        self.group_name = name
+        self.ranks = list(ranks)
+        self.transport = transport
+        self.timeout = timeout
+        self.made = 0
+
+    def rank(self) -> int:
+        """This process's rank in the group."""
+        return self.ranks.index(self.world.place.rank)
+
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return len(self.ranks)
+
+    def name(self) -> str:
+        """The name of the transport."""
+        return self.transport.name
+
+    def index(self, rank: int) -> int:
+        """The rank in the group of a rank of the world."""
+        if rank not in self.ranks:
+            raise ValueError(f"rank {rank} is not in the group of ranks {self.ranks}")
+        return self.ranks.index(rank)
+
+    def __repr__(self) -> str:
+        return f"ProcessGroup({self.group_name!r}, ranks={self.ranks})"
+
+
+class Line:
+    """One call of one group, while it runs: it waits for bytes."""
+
+    def __init__(self, group: ProcessGroup, call: Call) -> None:
+        self.group = group
+        self.transport = group.transport
+        self.call = call
+        self.rank, self.size = group.rank(), group.size()
+
+    def finish(self, moving: Moving) -> None:
+        """Wait until the bytes have come. See Note [Watch] 2."""
+        finish(moving, self.call, self.group.world.watch, self.group.timeout)
+
+
+class World:
+    """All ranks, as this process knows them: connection, MPI, groups, the thread of calls."""
+
+    def __init__(self, place: Place, watch: Watch | None, transport: Transport) -> None:
+        self.place = place
+        self.watch = watch
+        self.transport = transport
+        self.worker = Worker()
+        self.groups: dict[str, ProcessGroup] = {}
+        self.error: DistributedError | None = None
+        self.running = ""
+        self.compares = environment.debug_level() == "DETAIL"
+        self.count = 0
+        if watch is not None:
+            watch.place = lambda: self.running or "it is in no collective"
+
+    @property
+    def store(self) -> Store:
+        """The world's store of values."""
+        if self.watch is None:
+            raise DistributedError("distributed: a group of one process has no store")
+        return Store(self.watch)
+
+    def run(
+        self,
+        group: ProcessGroup,
+        name: str,
+        body: Callable[[Line], Any],
+        asynchronous: bool = False,
+        result: Any = None,
+        shape: str = "",
+    ) -> Work | None:
+        """Run `body` as the group's next call. See Note [Calls of a group]."""
+        group.made += 1
+        call = Call(name, group.group_name, group.ranks, group.made)
+
+        def perform() -> Any:
+            if self.error is not None:
+                raise self.error
+            self.running = str(call)
+            try:
+                with no_grad():
+                    if self.compares and self.watch is not None:
+                        self._compare(group, call, shape)
+                    return body(Line(group, call))
+            except DistributedError as error:
+                self.error = error
+                raise
+            finally:
+                self.running = ""
+
+        if asynchronous:
+            return self.worker.submit(Work(perform, result))
+        if self.worker.is_busy:
+            self.worker.submit(Work(perform)).wait()
+        else:
+            perform()
+        return None
+
+    def _compare(self, group: ProcessGroup, call: Call, shape: str) -> None:
+        """Refuse a call that differs between ranks: its name, shapes, dtypes or order."""
+        key = f"call/{group.group_name}/{call.number}/"
+        mine = f"{call.name}({shape})"
+        store = Store(self.watch, "", group.timeout)  # type: ignore[arg-type]
+        store.set(f"{key}{self.place.rank}", mine)
+        try:
+            store.wait([f"{key}{rank}" for rank in group.ranks])
+        except DistributedError:
+            missing = [rank for rank in group.ranks if not store.check([f"{key}{rank}"])]
+            raise DistributedError(
+                f"{call}: ranks {missing} did not make it within {group.timeout:g} s",
+                missing[0] if missing else -1,
+                call.name,
+            ) from None
+        made = {rank: store.get(f"{key}{rank}").decode() for rank in group.ranks}
+        if len(set(made.values())) > 1:
+            told = "; ".join(f"rank {rank}: {text}" for rank, text in made.items())
+            usual = max(made.values(), key=list(made.values()).count)
+            odd = next(rank for rank, text in made.items() if text != usual)
+            raise DistributedError(f"{call}: the ranks' calls differ: {told}", odd, call.name)
+
+    def tell(self, error: BaseException) -> None:
+        """Tell the others that this rank raised; who was to blame goes first."""
+        if self.watch is None:
+            return
+        rank = error.rank if isinstance(error, DistributedError) and error.rank >= 0 else -1
+        lines = "".join(traceback.format_exception_only(error)).strip()
+        with contextlib.suppress(DistributedError):
+            self.watch.fail(lines, self.place.rank if rank < 0 else rank)
+
+    def leave(self) -> None:
+        """At the end of the process. See Note [Waiting for MPI] 2."""
+        self.worker.end()
+        if self.watch is None:
+            return
+        done = {group.group_name: group.made for group in self.groups.values()}
+        others = [rank for rank in range(self.place.size) if rank != self.place.rank]
+        patience = max((group.timeout for group in self.groups.values()), default=60.0)
+        whole = self.error is None and self.watch.leave(done, others, patience)
+        if isinstance(self.transport, mpi.MPITransport):
+            self.transport.end(whole)
+        self.watch.close()
+
+
+class _Joined:
+    """The world of this process, and its default group."""
+
+    world: World | None = None
+    default: ProcessGroup | None = None
+
+
+def is_initialized() -> bool:
+    """Whether this process has joined a group."""
+    return _Joined.default is not None
+
+
+def resolved(group: Any = None) -> ProcessGroup:
+    """The group, or the default one."""
+    found = _Joined.default if group is None else group
+    if found is None:
+        raise ValueError(
+            "distributed: there is no group of processes; call init_process_group first"
+        )
+    if not isinstance(found, ProcessGroup):
+        raise TypeError(f"distributed: a ProcessGroup is expected, got {found!r}")
+    return found
+
+
+def default_group() -> ProcessGroup | None:
+    """The group of all ranks, where this process has joined."""
+    return _Joined.default
+
+
+def join(
+    place: Place, backend: str, timeout: float, init_timeout: float | None = None
+) -> ProcessGroup:
+    """Join the world; a process that was in it before joins again."""
+    if _Joined.default is not None:
+        raise ValueError("init_process_group: the default group is there already")
+    world = _Joined.world
+    if world is None or (world.place.rank, world.place.size) != (place.rank, place.size):
+        world = _Joined.world = _enter(place, init_timeout or timeout)
+        atexit.register(_leave_at_exit, world, os.getpid())
+        sys.excepthook = _Telling(world, sys.excepthook)
+    world.error = None
+    transport = world.transport
+    if backend == "nccl":
+        transport = nccl.start(world.place, world.transport)
+    made = ProcessGroup(world, f"world{world.count}", range(place.size), transport, timeout)
+    world.count += 1
+    world.groups[made.group_name] = made
+    _Joined.default = made
+    return made
+
+
+def _enter(place: Place, timeout: float) -> World:
+    if place.size == 1:
+        return World(place, None, Alone())
+    if place.managed:
+        transport = mpi.start(place, timeout)
+        host, port = transport.agree(lambda: (mpi.host_name(), start_server(place, 0)))
+        return World(place, Watch(host, port, place.rank, timeout), transport)
+    mpi.library()  # a missing one is told before others are waited for
+    if place.rank == 0 and not place.served:
+        start_server(place, place.port)
+    watch = Watch(place.host, place.port, place.rank, timeout)
+    store = Store(watch, "join/", timeout)
+    store.set(str(place.rank), "here")
+    try:
+        store.wait([str(rank) for rank in range(place.size)])
+    except DistributedError:
+        missing = [rank for rank in range(place.size) if not store.check([str(rank)])]
+        raise DistributedError(
+            f"init_process_group: ranks {missing} of {place.size} did not come within "
+            f"{timeout:g} s",
+            missing[0] if missing else -1,
+            "init_process_group",
+        ) from None
+    return World(place, watch, mpi.start(place, timeout))
+
+
+def part(ranks: Sequence[int], timeout: float | None, base: ProcessGroup) -> ProcessGroup | None:
+    """A group of some ranks; all ranks make this call, and None is for those not in it."""
+    world = base.world
+    number = world.count
+    world.count += 1
+    made: list[ProcessGroup] = []
+
+    def body(line: Line) -> None:
+        if world.place.rank in ranks:
+            inside = [base.index(rank) for rank in ranks]
+            transport = base.transport.subset(inside, number)
+            seconds = base.timeout if timeout is None else timeout
+            made.append(ProcessGroup(world, f"group{number}", ranks, transport, seconds))
+            world.groups[made[0].group_name] = made[0]
+
+    world.run(base, "new_group", body, shape=str(list(ranks)))
+    return made[0] if made else None
+
+
+def dissolve(group: ProcessGroup | None) -> None:
+    """Leave a group; without one, all of them."""
+    default = _Joined.default
+    if default is None:
+        return
+    gone = [group] if group is not None and group is not default else list(_groups(default))
+    for one in gone:
+        default.world.groups.pop(one.group_name, None)
+        if one.transport is not default.world.transport and default.world.error is None:
+            one.transport.close()
+    if group is None or group is default:
+        _Joined.default = None
+
+
+def _groups(default: ProcessGroup) -> list[ProcessGroup]:
+    return list(default.world.groups.values())
+
+
+class _Telling:
+    """An excepthook that tells the other ranks before it prints."""
+
+    def __init__(self, world: World, before: Callable[..., Any]) -> None:
+        self.world = world
+        self.before = before
+
+    def __call__(self, kind: Any, error: BaseException, trace: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.world.error = self.world.error or DistributedError(str(error))
+            self.world.tell(error)
+        self.before(kind, error, trace)
+
+
+def _leave_at_exit(world: World, pid: int) -> None:
+    if os.getpid() == pid:  # not in a forked child
+        world.leave()

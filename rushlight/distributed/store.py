@@ -1,0 +1,236 @@
+"""A member's side of the store: values by key, and word of ranks that are gone.
+
+# Note [Watch]
+1. A daemon thread reads the connection: answers to requests, ranks that died, raised or left, and
+   questions of others where this rank is, which it answers although the main thread hangs.
+2. `trouble` is None until a rank is gone. Whoever waits for others reads it in its loop.
+3. A rank that leaves in peace tells how many calls it made of each group. That is trouble for a
+   call that it has not made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from rushlight.distributed import store_server
+from rushlight.distributed.environment import Place
+from rushlight.distributed.errors import DistributedError
+
+
+class Watch:
+    """A member's connection to the server. See Note [Watch]."""
+
+    def __init__(self, host: str, port: int, rank: int, timeout: float) -> None:
+        self.rank = rank
+        self.address = host, port
+        self.trouble: tuple[int, str] | None = None
+        self.left: dict[int, dict[str, int]] = {}
+        self.place: Callable[[], str] = lambda: "it is in no collective"
+        self._answers: dict[int, Any] = {}
+        self._places: dict[int, str] = {}
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._next = 0
+        self._closed = False
+        self.peer = connect(host, port, timeout)
+        self.peer.sendall(b"watch %d\n" % rank)
+        threading.Thread(target=self._read, name="watch", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            for line in self.peer.makefile("r"):
+                self._take(json.loads(line))
+        except (OSError, ValueError):
+            pass
+        with self._changed:
+            if not self._closed and self.trouble is None:
+                self.trouble = -1, "the store's process, or the launcher, ended"
+            self._closed = True
+            self._changed.notify_all()
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "asks" in told:
+            self._send(do="here", asker=told["asks"], text=self.place())
+            return
+        with self._changed:
+            if "gone" in told:
+                self.trouble = self.trouble or (told["gone"], told["why"])
+            elif "left" in told:
+                self.left[told["left"]] = told["done"]
+            elif "place" in told:
+                self._places[told["place"]] = told["text"]
+            else:
+                self._answers[told["id"]] = told["value"]
+            self._changed.notify_all()
+
+    def _send(self, **asked: Any) -> int:
+        with self._sending:
+            self._next += 1
+            line = json.dumps({"id": self._next, **asked})
+            try:
+                self.peer.sendall(line.encode() + b"\n")
+            except OSError:
+                raise DistributedError("distributed: the store's process ended") from None
+            return self._next
+
+    def ask(self, timeout: float, **asked: Any) -> Any:
+        """One request and its answer; trouble and `timeout` end the wait."""
+        number = self._send(**asked)
+        with self._changed:
+            came = self._changed.wait_for(
+                lambda: number in self._answers or self._closed or self.trouble is not None, timeout
+            )
+            if number in self._answers:
+                return self._answers.pop(number)
+        what = " ".join(str(asked[word]) for word in ("do", "key", "keys") if word in asked)
+        if not came:
+            raise DistributedError(f"distributed: no answer within {timeout:g} s to: {what}")
+        rank, why = self.trouble or (-1, "the store's process ended")
+        raise DistributedError(f"distributed: rank {rank} is gone while waiting for {what}: {why}")
+
+    def places(self, ranks: Sequence[int], patience: float = 2.0) -> dict[int, str]:
+        """Where each rank is, by its own word; silent ones are missing."""
+        with self._changed:
+            self._places.clear()
+        self._send(do="where")
+        with self._changed:
+            self._changed.wait_for(lambda: all(r in self._places for r in ranks), patience)
+            return dict(self._places)
+
+    def fail(self, why: str, rank: int) -> None:
+        """Tell all others that this rank raised, and which rank is to blame."""
+        if not self._closed:
+            self.ask(2.0, do="failed", why=why, rank=rank)
+
+    def leave(self, done: dict[str, int], others: Sequence[int], patience: float) -> bool:
+        """Tell that this rank is done; whether all others did so within `patience` seconds."""
+        if self._closed or self.trouble is not None:
+            return False
+        self._send(do="leave", done=done)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._closed or self.trouble is not None or all(r in self.left for r in others)
+                ),
+                patience,
+            )
+            return self.trouble is None and all(r in self.left for r in others)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._closed = True
+        self.peer.close()
+
+
+def connect(host: str, port: int, timeout: float) -> socket.socket:
+    """A connection to the server, which may not be there yet."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            peer = socket.create_connection((host, port), 5.0)
+        except OSError as error:
+            if time.monotonic() > until:
+                raise DistributedError(
+                    f"distributed: no store at {host}:{port} within {timeout:g} s ({error}). Rank "
+                    "0 holds it: is rank 0 running, and are MASTER_ADDR and MASTER_PORT its own?"
+                ) from None
+            time.sleep(0.02)
+            continue
+        peer.settimeout(None)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return peer
+
+
+def start_server(place: Place, port: int) -> int:
+    """Start the store as a program of its own; its port."""
+    try:
+        listener = store_server.listen("", port)
+    except OSError as error:
+        raise DistributedError(
+            f"distributed: rank 0 cannot listen at port {port}: {error}. Another program has it; "
+            "set MASTER_PORT to a free port, the same for all ranks"
+        ) from None
+    with listener:
+        os.set_inheritable(listener.fileno(), True)
+        words = [str(listener.fileno()), str(place.size)]
+        subprocess.Popen(
+            [sys.executable, "-S", "-E", store_server.__file__, *words],
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        found: int = listener.getsockname()[1]
+        return found
+
+
+class Store:
+    """Values by key, shared by all ranks: PyTorch's `Store`.
+
+    Args:
+        watch (Watch): The connection.
+        prefix (str): Put before every key.
+        timeout (float): How many seconds `get` and `wait` wait.
+    """
+
+    def __init__(self, watch: Watch, prefix: str = "", timeout: float = 300.0) -> None:
+        self._watch = watch
+        self._prefix = prefix
+        self._timeout = timeout
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Store a value."""
+        text = value if isinstance(value, str) else value.decode("latin-1")
+        self._watch.ask(self._timeout, do="set", key=self._prefix + key, value=text)
+
+    def get(self, key: str) -> bytes:
+        """The value of a key, which may still come."""
+        asked = [self._prefix + key]
+        return str(self._watch.ask(self._timeout, do="get", keys=asked)[0]).encode("latin-1")
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to a counter, which begins at 0; the sum."""
+        found: int = self._watch.ask(self._timeout, do="add", key=self._prefix + key, amount=amount)
+        return found
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        """Wait until all keys are there."""
+        patience = self._timeout if timeout is None else timeout.total_seconds()
+        self._watch.ask(patience, do="get", keys=[self._prefix + key for key in keys])
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Whether all keys are there."""
+        asked = [self._prefix + key for key in keys]
+        return bool(self._watch.ask(self._timeout, do="has", keys=asked))
+
+    def delete_key(self, key: str) -> bool:
+        """Remove a key; whether it was there."""
+        return bool(self._watch.ask(self._timeout, do="delete", key=self._prefix + key))
+
+    def num_keys(self) -> int:
+        """How many keys there are."""
+        return int(self._watch.ask(self._timeout, do="count"))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Change how long `get` and `wait` wait."""
+        self._timeout = timeout.total_seconds()
+
+
+class PrefixStore(Store):
+    """A store whose keys begin with a prefix.
+
+    Args:
+        prefix (str): Put before every key.
+        store (Store): The store below.
+    """
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        super().__init__(store._watch, f"{store._prefix}{prefix}/", store._timeout)

@@ -1,0 +1,86 @@
+"""Collectives between real processes; the checks are in programs/collectives.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.distributed.conftest import PROGRAMS, Launched, environment, lines_of
+from tests.time_limit import time_limit as time_limit
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_collectives(launched: Launched, count: int) -> None:
+    ended = launched(count, "collectives.py")
+    for rank in range(count):
+        assert lines_of(ended, rank)[-1] == f"done {rank} {count}"
+
+
+def _port() -> str:
+    from rushlight.distributed.environment import free_port
+
+    return str(free_port())
+
+
+def _run_all(environments: list[dict[str, str]], *words: str) -> list[str]:
+    running = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "join.py"), *words],
+            env=one,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for one in environments
+    ]
+    told = [process.communicate(timeout=120)[0] for process in running]
+    assert all(process.returncode == 0 for process in running), told
+    return told
+
+
+def test_processes_started_singly_join_by_torchrun_s_variables() -> None:
+    port = _port()
+    told = _run_all(
+        [
+            environment(RANK=str(r), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            for r in range(2)
+        ]
+    )
+    assert told == ["rank 0 of 2: 3.0\n", "rank 1 of 2: 3.0\n"]
+
+
+def test_processes_started_singly_join_by_slurm_s_variables() -> None:
+    told = _run_all(
+        [
+            environment(
+                SLURM_PROCID=str(r),
+                SLURM_NTASKS="2",
+                SLURM_JOB_NODELIST="127.0.0.1",
+                SLURM_JOB_ID=_JOB,
+            )
+            for r in range(2)
+        ]
+    )
+    assert sorted(told) == ["rank 0 of 2: 3.0\n", "rank 1 of 2: 3.0\n"]
+
+
+_JOB = str(int(_port()) % 20000)
+
+
+def test_mpiexec_starts_it() -> None:
+    from pathlib import Path
+
+    command = Path(sys.executable).with_name("mpiexec")
+    if not command.exists():
+        pytest.skip("limit: mpiexec is not beside this Python")
+    ended = subprocess.run(
+        [str(command), "-n", "2", sys.executable, str(PROGRAMS / "join.py")],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == ["rank 0 of 2: 3.0", "rank 1 of 2: 3.0"]
