@@ -99,7 +99,7 @@ _NAMES.modules(
     """
     accelerator amp array_api autograd checks compat cpu cuda determinism distributed distributions
     dlpack explaining fft foreach func io linalg mapping masked memory nn optim random serialization
-    settings sharing signal sparse special storage testing utils
+    profiler settings sharing signal sparse special storage testing utils
     """
 )
 _NAMES.made(_NAMED_ONLY, _NAMED_ONLY.__getitem__)
@@ -108,7 +108,7 @@ _NAMES.defined(
     {
         "rushlight.compat": (
             "_C _dynamo _jit_internal _subclasses ao backends compiler export "
-            "futures fx hub jit library mps multiprocessing onnx overrides package profiler "
+            "futures fx hub jit library mps multiprocessing onnx overrides package "
             "torch_version types xpu __config__"
         ),
         "rushlight.compat._C": "DispatchKey PyTorchFileReader",
@@ -147,6 +147,8 @@ _NAMES.defined(
         "rushlight.compat.hook": "patch",
         "rushlight.dlpack": "take=from_dlpack",
         "rushlight.explaining": "explain",
+        "rushlight.report.drawing": "graph",
+        "rushlight.report.layers": "summary",
         "rushlight.func.vmap": "vmap",
         "rushlight.interop": "from_numpy",
         "rushlight.io": "load save",
@@ -231,5 +233,8 @@ def _functions_of_lists() -> dict[str, _Any]:
 _report = _config.take_report_path()
 if _report:
     _importlib.import_module("rushlight.memory.recording").report_at_exit(_report)
+_trace = _config.take_profile_path()
+if _trace:
+    _importlib.import_module("rushlight.profiler.profiling").profile_at_exit(_trace)
 if _config.program_budget():
     _importlib.import_module("rushlight.memory.budget").set_budget_from_environment()

@@ -71,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         help="write a page of the program's memory at its end (.html, .json, .txt or .pickle)",
     )
     run.add_argument(
+        "--profile",
+        metavar="trace.json",
+        help="write a trace of every launch for Perfetto, and print tables by op and line",
+    )
+    run.add_argument(
         "--check",
         action="store_true",
         help="check every kernel's reads and writes against its memory, and guard every block",
@@ -104,7 +109,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words of `run` for Rushlight, and the program with its arguments."""
-    valued, switches = ("--device", "--budget", "--report", "-m"), ("--check", "-h", "--help")
+    valued, switches = (
+        ("--device", "--budget", "--report", "--profile", "-m"),
+        ("--check", "-h", "--help"),
+    )
     own: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "--":
@@ -168,6 +176,10 @@ def _environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         if Path(given.report).suffix not in (".html", ".htm", ".json", ".txt", ".pickle", ".pkl"):
             parser.error("run: --report: the file must end in .html, .json, .txt or .pickle")
         made["RUSHLIGHT_REPORT"] = os.path.abspath(given.report)
+    if given.profile is not None:
+        if not given.profile.endswith((".json", ".json.gz")):
+            parser.error("run: --profile: the file must end in .json or .json.gz")
+        made["RUSHLIGHT_PROFILE"] = os.path.abspath(given.profile)
     if given.check:
         made["RUSHLIGHT_CHECK"] = "1"
     return made

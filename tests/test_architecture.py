@@ -67,6 +67,7 @@ ROOMS = (
         "cpu",
         "testing",
         "accelerator",
+        "profiler",
         "compat",
     ),
     ("rushlight",),  # the package's own __init__, which gathers all of the above

@@ -16,7 +16,7 @@ _NAMES = Names(__name__)
 _NAMES.modules(
     """
     _C _dynamo _jit_internal _subclasses __config__ ao backends compiler distributed export
-    futures fx hub jit library mps multiprocessing onnx overrides package profiler torch_version
+    futures fx hub jit library mps multiprocessing onnx overrides package torch_version
     types xpu
     """
 )

@@ -54,6 +54,11 @@ def take_report_path() -> str:
     return os.environ.pop("RUSHLIGHT_REPORT", "")
 
 
+def take_profile_path() -> str:
+    """RUSHLIGHT_PROFILE, the file of `rushlight run --profile`, which children do not inherit."""
+    return os.environ.pop("RUSHLIGHT_PROFILE", "")
+
+
 def required_devices() -> tuple[str, ...]:
     """Devices whose tests may not skip: RUSHLIGHT_REQUIRE=webgpu,cuda."""
     return tuple(n for n in os.environ.get("RUSHLIGHT_REQUIRE", "").split(",") if n)

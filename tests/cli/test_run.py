@@ -12,6 +12,7 @@ import pytest
 
 import rushlight
 from rushlight.version import __version__
+from tests.profiler.trace_rules import check_trace
 
 ROOT = Path(rushlight.__file__).parent.parent
 
@@ -213,3 +214,14 @@ def f(x):
     assert "torch.nn.functional.relu" in type_in("check", "--all", name, folder=tmp_path, code=1)
     script(tmp_path, "import torch.nn", "fine.py")
     assert "0 are missing" in type_in("check", "fine.py", folder=tmp_path)
+
+
+def test_profile_of_a_program(tmp_path):
+    name = script(tmp_path, TRAIN)
+    said = type_in("run", "--device", "cpu", "--profile", "trace.json", name, folder=tmp_path)
+    assert "Self CPU" in said and "train.py:" in said and "the trace of the program is in" in said
+    slices = check_trace(json.loads((tmp_path / "trace.json").read_text()))
+    lines = {e["args"]["line"] for e in slices if "line" in e["args"]}
+    assert any(line.startswith(str(tmp_path / "train.py")) for line in lines)
+    said = type_in("run", "--profile", "trace.txt", name, folder=tmp_path, code=2)
+    assert "must end in .json" in said

@@ -217,7 +217,6 @@ def test_parallel_and_futures(torch) -> None:
     [
         "torch.onnx.export(None)",
         "torch.export.export(None)",
-        "torch.profiler.profile()",
         "importlib.import_module('torch.utils.cpp_extension').load('x')",
         "torch.package.PackageImporter('x')",
         "torch.ao.quantization.quantize_dynamic(None)",

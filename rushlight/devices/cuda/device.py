@@ -22,6 +22,7 @@ from rushlight.devices.cuda.driver import (
 )
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.lists import LARGE_TABLE, SMALL_TABLE, CudaList
+from rushlight.devices.cuda.marks import CudaMarks
 from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_launcher
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
@@ -90,6 +91,7 @@ class CudaDevice:
             attends=() if self.session.is_hip else _widest_heads(found),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
             lists=self._build_list,
+            marks=lambda: CudaMarks(runtime),
         )
 
     def _frees_in_order(self) -> bool:

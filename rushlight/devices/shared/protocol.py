@@ -20,6 +20,29 @@ Join = Callable[[list[tuple[int, int]], int], int]
 Lists = Callable[[Map | Rowwise], "ListActs"]
 
 
+class Marks(Protocol):
+    """The times of launches on an asynchronous device; made by `Limits.marks` for one profile.
+
+    # Note [Marks]
+    1. `begin` and `end` enclose a launch of the calling thread; launches may be nested. Neither
+       waits for the device, unless more marks are pending than it keeps. `begin` gives the launch's
+       index in what `read` will give.
+    2. `read` waits for the device and gives, for every begun launch in order, the seconds of its
+       begin and its end on `time.perf_counter`; None where nothing ran. What it gave is forgotten.
+    3. `close` ends the profile.
+    """
+
+    means: str  # how times are measured, in words
+
+    def begin(self) -> int: ...
+
+    def end(self) -> None: ...
+
+    def read(self) -> list[tuple[float, float] | None]: ...
+
+    def close(self) -> None: ...
+
+
 class ListActs(Protocol):
     """A built kernel over a list of operands.
 
@@ -71,6 +94,7 @@ class Limits:
     own: int = 0  # bytes that it takes for itself when it is opened
     join: Join | None = None  # None: a block is allocated and freed as a whole
     lists: Lists | None = None  # None: a launch for each item
+    marks: Callable[[], Marks] | None = None  # None: it has no clock of its own: Note [Marks]
 
 
 class Device(Protocol):

@@ -11,6 +11,7 @@ from rushlight.core.errors import DeviceUnavailable
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64, NATIVE_INT64
 
 _USEFUL = (NATIVE_INT64, NATIVE_FLOAT64)
+TIMING = "timestamp-query"
 _LIMITS = (
     "max-buffer-size",
     "max-storage-buffer-binding-size",
@@ -54,10 +55,11 @@ def open_adapter(without: frozenset[str]) -> Opened:
     features = frozenset(f for f in _USEFUL if f in adapter.features) - without
     if NATIVE_INT64 not in features:
         features -= {NATIVE_FLOAT64}  # a float64 is made of two words as a u64
+    timing = {TIMING} & set(adapter.features)
     limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
     try:
         gpu = adapter.request_device_sync(
-            required_features=sorted(features), required_limits=limits
+            required_features=sorted(features | timing), required_limits=limits
         )
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceUnavailable("webgpu", f"the adapter gives no device: {error}", _FIX) from error

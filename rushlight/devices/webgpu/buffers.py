@@ -9,10 +9,11 @@ from rushlight.core.dtypes import ALL, DType, bfloat16, float16, float32, float6
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared.allocator import Pool
-from rushlight.devices.shared.protocol import Limits
-from rushlight.devices.webgpu.adapter import Opened
+from rushlight.devices.shared.protocol import Limits, Marks
+from rushlight.devices.webgpu.adapter import TIMING, Opened
 from rushlight.devices.webgpu.copies import Copies
 from rushlight.devices.webgpu.driver import Driver
+from rushlight.devices.webgpu.marks import WebGPUMarks
 from rushlight.devices.webgpu.stream import BLOCKS
 from rushlight.emit.wgsl.attend import widest
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64
@@ -36,7 +37,8 @@ class Buffers(Driver):
         self.most_bindings = max(
             MOST_BINDINGS, opened.limits["max-storage-buffers-per-shader-stage"]
         )
-        self.limits = _limits(opened)
+        timed = TIMING in opened.gpu.features
+        self.limits = _limits(opened, (lambda: WebGPUMarks(self)) if timed else None)
         self.users: dict[int, set[Any]] = {}  # by buffer: (Built, key) of the bind groups on it
         self.compiled: dict[Any, None] = {}  # (Built, aliases, form), the oldest first
         self.status_used = False
@@ -139,7 +141,7 @@ class Buffers(Driver):
             raise BoundsError(f"{', '.join(bad)}: an index is out of range")
 
 
-def _limits(opened: Opened) -> Limits:
+def _limits(opened: Opened, marks: Callable[[], Marks] | None) -> Limits:
     largest = min(
         opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31
     )
@@ -154,6 +156,7 @@ def _limits(opened: Opened) -> Limits:
         attends=_widest_heads(opened.limits),
         software=opened.software,
         own=STATUS_WORDS * 4 + BLOCKS,
+        marks=marks,
     )
 
 

@@ -51,7 +51,7 @@ class Stream:
 
     @property
     def idle(self) -> bool:
-        return self._pass is None
+        return self._encoder is None
 
     def record(
         self, pipeline: Any, group: Any, block: bytes, groups: tuple[int, int], work: int
@@ -62,8 +62,7 @@ class Stream:
             self.flush()
             end = len(block)
         if self._pass is None:
-            self._encoder = self.gpu.create_command_encoder()
-            self._pass = self._encoder.begin_compute_pass()
+            self._begin()
         at = self._used
         self._used = -(-end // self.align) * self.align
         self._count += 1
@@ -75,15 +74,24 @@ class Stream:
             self._pipeline = pipeline
         self._dispatch(self._pass, group, at, groups)
 
+    def _begin(self) -> None:
+        """Begin a pass."""
+        self._encoder = self.gpu.create_command_encoder()
+        self._pass = self._encoder.begin_compute_pass()
+
+    def _end(self) -> None:
+        """End what is encoded, before it is submitted."""
+        self._pass.end()
+
     def flush(self) -> None:
         """Submit the queued dispatches."""
         with Uninterrupted():
             self._flush()
 
     def _flush(self) -> None:
-        if self._pass is not None:
+        if self._encoder is not None:
             encoder, used = self._encoder, self._used
-            self._pass.end()
+            self._end()
             self._forget()
             try:
                 commands = encoder.finish()

@@ -114,8 +114,9 @@ def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         raise ShapeError(
             f"matmul: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous"
         )
-    cost = out.numel * k * _COST_OF_PRODUCT + out.numel + a.numel + b.numel
-    return Plan(op, ins, [out], launch, static, cost=cost)
+    products = out.numel * k
+    cost = products * _COST_OF_PRODUCT + out.numel + a.numel + b.numel
+    return Plan(op, ins, [out], launch, static, cost=cost, products=products)
 
 
 _matmul = KernelOp(
@@ -234,9 +235,14 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     step = steps[0] if steps else k
     strides = [(n, 1), (step, x.strides[-1]), (w.strides[1], w.strides[0])]
     product = contract(pool, x.dtype, (), rows, n, k, strides)
-    cost = rows * n * k * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
+    products = rows * n * k
+    cost = products * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
     if len(ins) == 2 or not out.numel:
-        return Plan(op, ins, [out], lambda o, a, b, *_: product(o, a, b), static, cost=cost)
+        return Plan(
+            *(op, ins, [out], lambda o, a, b, *_: product(o, a, b), static),
+            cost=cost,
+            products=products,
+        )
     compute = compute_type(x.dtype)
     formula = Formula((x.dtype, x.dtype), (), (x.dtype,), (arg(0, compute) + arg(1, compute),))
     kernel, tail = map_kernel(formula, (rows, n), [(n, 1), (n, 1), (0, ins[2].strides[0])], 1)
@@ -246,7 +252,7 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         product(target, source, weight)
         add_bias(target, target, bias, *tail)
 
-    return Plan(op, ins, [out], launch, static, cost=cost)
+    return Plan(op, ins, [out], launch, static, cost=cost, products=products)
 
 
 def _rows(x: Value) -> Value:

@@ -54,6 +54,12 @@ def _cost(shapes: Shapes, products: int) -> float:
     return scores * (products + _COST_OF_SCORE * products * max(shapes.width, shapes.depth))
 
 
+def _products(shapes: Shapes, widths: int, depths: int) -> int:
+    """Multiplications of so many products as wide as the keys, and as the values."""
+    scores = numel(shapes.batch) * shapes.rows * shapes.keys
+    return scores * (widths * shapes.width + depths * shapes.depth)
+
+
 class Attention(Op):
     """Output and row logsumexp of query, key, value and an optional mask, of equal rank.
 
@@ -74,7 +80,8 @@ class Attention(Op):
         if attend.takes(q, shapes):
             outs = [attend.laid_like(q, v.shape[-1]), level]
             launch = attend.forward(pool, shapes, outs, ins)
-            return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 2))
+            cost, products = _cost(shapes, 2), _products(shapes, 1, 1)
+            return Plan(self, ins, outs, launch, static, cost=cost, products=products)
         out = Spec.of(pool, q.dtype, (*q.shape[:-1], v.shape[-1]))
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:
@@ -85,7 +92,8 @@ class Attention(Op):
             if q.dtype.itemsize == 2
             else make((out, level), ins)
         )
-        return Plan(self, ins, [out, level], launch, static, cost=_cost(shapes, 2))
+        cost, products = _cost(shapes, 2), _products(shapes, 1, 1)
+        return Plan(self, ins, [out, level], launch, static, cost=cost, products=products)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         n, static = len(plan.ins), plan.static
@@ -131,7 +139,8 @@ class AttentionGrad(Op):
                 laid[3] = attend.slope_of_mask(shapes, operands[3], ins)
             kernels = attend.Backward(pool, shapes, (*laid, None)[:4], ins)
             outs = [spec for spec in laid if spec is not None]
-            return Plan(self, ins, outs, kernels, static, cost=_cost(shapes, 5))
+            cost, products = _cost(shapes, 5), _products(shapes, 3, 2)
+            return Plan(self, ins, outs, kernels, static, cost=cost, products=products)
         outs = [Spec.of(pool, operands[i].dtype, operands[i].shape) for i in asked]
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:
@@ -140,7 +149,8 @@ class AttentionGrad(Op):
 
         half = operands[0].dtype.itemsize == 2
         launch = widened(pool, outs, ins, make) if half else make(outs, ins)
-        return Plan(self, ins, outs, launch, static, cost=_cost(shapes, 5))
+        cost, products = _cost(shapes, 5), _products(shapes, 3, 2)
+        return Plan(self, ins, outs, launch, static, cost=cost, products=products)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         n = len(plan.ins)

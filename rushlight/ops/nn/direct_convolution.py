@@ -90,9 +90,11 @@ def _plan_whole(
     n, groups, m, c = counts
     parts = _parts(groups, m, c * prod(window), n * prod(pixels)) if of == "weights" else 1
     tail = (*counts, *pixels, *window, *image, *stride, *dilation, *before, parts)
-    work = n * groups * m * c * prod(window) * prod(pixels) * _COST_OF_PRODUCT
-    cost = work + ins[0].numel + (out.numel if of != "weights" else ins[1].numel)
-    return Plan(op, ins, [out], built(out.device, kernel), static, tail, cost)
+    products = n * groups * m * c * prod(window) * prod(pixels)
+    moved = ins[0].numel + (out.numel if of != "weights" else ins[1].numel)
+    cost = products * _COST_OF_PRODUCT + moved
+    launch = built(out.device, kernel)
+    return Plan(op, ins, [out], launch, static, tail, cost, products=products)
 
 
 def _parts(groups: int, rows: int, columns: int, length: int) -> int:
@@ -116,8 +118,8 @@ def _vector_stride(stride: Pair) -> int:
     return stride[1] if stride[1] <= 2 else 0
 
 
-def _cost(n: int, outs: int, shared: int, window: Pair, pixels: Pair) -> float:
-    return n * outs * shared * window[0] * window[1] * pixels[0] * pixels[1] * _COST_OF_PRODUCT
+def _products(n: int, outs: int, shared: int, window: Pair, pixels: Pair) -> int:
+    return n * outs * shared * window[0] * window[1] * pixels[0] * pixels[1]
 
 
 def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
@@ -132,15 +134,9 @@ def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     )
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     tail = _launch_numbers(n, groups, outs // groups, shared, sizes)
-    return Plan(
-        op,
-        ins,
-        [out],
-        run,
-        static,
-        tail,
-        _cost(n, outs, shared, window, pixels) + x.numel + out.numel,
-    )
+    products = _products(n, outs, shared, window, pixels)
+    cost = products * _COST_OF_PRODUCT + x.numel + out.numel
+    return Plan(op, ins, [out], run, static, tail, cost, products=products)
 
 
 class _Phase:
@@ -230,6 +226,7 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
             rooms.append(room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
         steps.append((turn, skip, tail, place, at, rooms))
     gaps = len(steps) < min(stride[0], image[0]) * min(stride[1], image[1])
+    products = _products(n, outs, shared, window, pixels)
 
     def launch(target: int, gradient: int, weight: int) -> None:
         if gaps or not steps:
@@ -248,7 +245,8 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         [out],
         launch,
         static,
-        cost=_cost(n, outs, shared, window, pixels) + g.numel + out.numel,
+        cost=products * _COST_OF_PRODUCT + g.numel + out.numel,
+        products=products,
     )
 
 
@@ -265,9 +263,10 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     parts = min(n, MOST_PARTS) if kind == "runs" else 1
     tail = _launch_numbers(n, groups, outs // groups, shared, sizes, parts)
-    cost = _cost(n, outs, shared, window, pixels) + g.numel + x.numel
+    products = _products(n, outs, shared, window, pixels)
+    cost = products * _COST_OF_PRODUCT + g.numel + x.numel
     if kind != "runs":
-        return Plan(op, ins, [out], run, static, tail, cost)
+        return Plan(op, ins, [out], run, static, tail, cost, products=products)
     dtype, taps, each = g.dtype, shared * window[0] * window[1], outs // groups
     passes = (Reduce("sum", arg(0, dtype)),)
     kernel = Rowwise(
@@ -283,7 +282,7 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
             add(total, partial, 1, parts, out.numel, out.numel, 0, 1, 0, out.numel, 1)
             place(target, total)
 
-    return Plan(op, ins, [out], launch, static, cost=cost)
+    return Plan(op, ins, [out], launch, static, cost=cost, products=products)
 
 
 def _dense(op: KernelOp, a: Value, b: Value, static: Static) -> Value:

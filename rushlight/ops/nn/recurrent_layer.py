@@ -37,7 +37,11 @@ def _layer(ins: Sequence[Spec], static: Static) -> Layer:
 
 
 def _cost(layer: Layer) -> float:
-    return layer.rows * layer.gates * (_COST_OF_PRODUCT * (layer.width + layer.shown) + 3)
+    return _products(layer) * _COST_OF_PRODUCT + layer.rows * layer.gates * 3
+
+
+def _products(layer: Layer) -> int:
+    return layer.rows * layer.gates * (layer.width + layer.shown)
 
 
 class Recurrent(Op):
@@ -56,7 +60,8 @@ class Recurrent(Op):
         names = (*layer.results, *layer.saves)
         outs = [Spec.of(pool, dtype, layer.shape(name, dtype)) for name in names]
         launch = Forward(Launches(pool, layer, dtype))
-        return Plan(self, ins, outs, launch, static, cost=_cost(layer))
+        cost, products = _cost(layer), _products(layer)
+        return Plan(self, ins, outs, launch, static, cost=cost, products=products)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         layer, n = _layer(plan.ins, plan.static), len(plan.ins)
@@ -102,7 +107,8 @@ class RecurrentGradient(Op):
         launches = Launches(pool, layer, dtype)
         again = 1 - layer.keeps / len(launches.chunks)
         launch = Backward(launches, asked, came)
-        return Plan(self, ins, outs, launch, static, cost=_cost(layer) * (2 + again))
+        cost, products = _cost(layer) * (2 + again), _products(layer) * 2
+        return Plan(self, ins, outs, launch, static, cost=cost, products=products)
 
 
 _recurrent = Recurrent(NAME, "All steps of one direction of a recurrent layer.")

@@ -85,7 +85,8 @@ class Moves:
             plan = update.prepared(values, params).plan
         launch, kernel = plan.launch, plan.kernel
         lists = plan.pool.device.limits.lists
-        if not self.quick or lists is None or launch is not plan.plain or kernel is None:
+        is_other = launch.__class__ is not BuiltinFunctionType  # with checks, or from Python
+        if not self.quick or lists is None or is_other or kernel is None:
             self.add(update, values, params)
             return
         try:

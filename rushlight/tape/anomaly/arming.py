@@ -1,4 +1,4 @@
-"""The launch of a plan: its plain one, or the one with anomaly checks.
+"""The launch of a plan: its plain one, or the one with anomaly checks; a profile times either.
 
 # Note [Arming]
 1. Turning the mode on arms every plan: its `launch` becomes `checked`. That is a step per plan, and
@@ -8,6 +8,7 @@
    plain one (`loosen`); a kernel on the CPU, whose checks cost little, stays until it finds an
    anomaly. Loose plans, and plans made in the meantime, are armed when the mode comes back.
 3. `set_detect_anomaly(False)` restores every plain launch.
+4. A profile wraps whichever launch a plan has (`wrap_launches`), and those that it gets later.
 """
 
 from __future__ import annotations
@@ -33,6 +34,38 @@ class Armed:
     all = False  # all except the loose ones
     blocks = 0  # how often the mode was turned off
     loose: ClassVar[list[ref[Plan]]] = []
+    wrap: ClassVar[Callable[[Plan, Any], Any] | None] = None  # of a profile
+
+
+def wrap_launches(wrap: Callable[[Plan, Any], Any] | None, bare: Callable[[Any], Any]) -> None:
+    """Put `wrap(plan, launch)` in the place of every launch; None: back again.
+
+    `bare` gives the launch that is wrapped, and any other as it is.
+    """
+    Armed.wrap = wrap
+    _watch_new()
+    for reference in list(Plans.every.values()):
+        plan = reference()
+        if plan is not None:
+            _put(plan, bare(plan.launch))
+
+
+def _put(plan: Plan, launch: Any) -> None:
+    plan.launch = launch if Armed.wrap is None else Armed.wrap(plan, launch)
+
+
+def _watch_new() -> None:
+    """Have new plans met where their launch is another than the plain one."""
+    Plans.on_new = _meet if Armed.all or Armed.wrap is not None else None
+
+
+def _meet(plan: Plan) -> None:
+    if Mode.on:
+        arm(plan)
+        return
+    _put(plan, plan.plain)
+    if Armed.all:
+        _note_loose(plan)
 
 
 def switch(on: bool, infinite: bool, for_good: bool = False) -> None:
@@ -46,11 +79,10 @@ def switch(on: bool, infinite: bool, for_good: bool = False) -> None:
                 arm(plan)
         del Armed.loose[: len(loose)]  # here: after Ctrl-C in between they are still known
         Armed.all = True
-        Plans.on_new = arm
     elif Mode.on and not on:
         Armed.blocks += 1
-        Plans.on_new = _note_loose
     Mode.on = on
+    _watch_new()
     if not on and Armed.all and (for_good or Armed.blocks <= FEW):
         _disarm_all()
 
@@ -59,21 +91,21 @@ def _disarm_all() -> None:
     for reference in list(Plans.every.values()):
         plan = reference()
         if plan is not None:
-            plan.launch = plan.plain
+            _put(plan, plan.plain)
     Armed.loose = []
     Armed.all = False
-    Plans.on_new = None
+    _watch_new()
 
 
 def arm(plan: Plan) -> None:
     if plan.checked is None:
         plan.checked = partial(_first_launch, ref(plan))
-    plan.launch = plan.checked
+    _put(plan, plan.checked)
 
 
 def loosen(plan: Plan) -> Any:
     """Restore the plain launch."""
-    plan.launch = plan.plain
+    _put(plan, plan.plain)
     _note_loose(plan)
     return plan.plain
 
@@ -100,5 +132,6 @@ def _first_launch(reference: ref[Plan], *numbers: Any) -> None:
     if not Mode.on:
         loosen(plan)(*numbers)
         return
-    checked = plan.launch = plan.checked = Armed.make(plan, numbers)
+    checked = plan.checked = Armed.make(plan, numbers)
+    _put(plan, checked)
     checked(*numbers)

@@ -231,6 +231,7 @@ class Program:
             plan = Plan(
                 op, self.given, outs, inner.plain, (), inner.tail, cost, kernel=inner.kernel
             )
+            plan.products = inner.products
         else:
             plan = Plan(op, self.given, outs, full.launch, (), (), cost, listed=False)
         if needs:

@@ -72,6 +72,7 @@ class Plan:
         "outs",
         "plain",
         "pool",
+        "products",  # multiplications of a product or a convolution; 0 of any other op
         "room",
         "rooms",
         "second",
@@ -95,6 +96,7 @@ class Plan:
         listed: bool = True,  # not where it runs other plans, which are checked themselves
         beyond: bool = False,
         stride: int = 0,
+        products: int = 0,
     ) -> None:
         for spec in ins:
             if spec.hidden:  # its memory is a batch's: see Note [Batching]
@@ -115,6 +117,7 @@ class Plan:
         self.offsets = offsets
         self.beyond = beyond
         self.stride = stride
+        self.products = products
         self.bounds = (0, 0)
         if stride:
             self.bounds = ins[0].low - outs[0].low, ins[0].high - outs[0].high
