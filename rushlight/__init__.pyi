@@ -101,6 +101,8 @@ from rushlight.ops.create.dtype_limits import finfo as finfo, iinfo as iinfo
 from rushlight.ops.random.random import Generator as Generator, Generator as _Generator
 from rushlight.printing import set_printoptions as set_printoptions
 from rushlight.random import initial_seed as initial_seed, seed as seed
+from rushlight.report.drawing import Drawing
+from rushlight.report.layers import summary as summary
 from rushlight.settings import (
     get_autocast_cpu_dtype as get_autocast_cpu_dtype,
     get_autocast_dtype as get_autocast_dtype,
@@ -316,6 +318,9 @@ _report: str
 
 def _sample_dirichlet(input: Tensor, generator: _Generator | None = None) -> Tensor: ...
 def _standard_gamma(input: Tensor, generator: _Generator | None = None) -> Tensor: ...
+
+_trace: str
+
 def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
 def abs_(input: Tensor) -> Tensor: ...
 def absolute(input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
@@ -1062,6 +1067,13 @@ def gradient(
     dim: _int | Sequence[_int] | None = None,
     edge_order: _int = 1,
 ) -> tuple[Tensor, ...]: ...
+def graph(
+    tensor: Tensor,
+    path: str | PathLike[str] | None = None,
+    *,
+    params: Any = None,
+    most: _int = 1000,
+) -> Drawing: ...
 def greater(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def greater_equal(input: _Operand, other: _Operand, *, out: Tensor | None = None) -> Tensor: ...
 def grid_sampler(
