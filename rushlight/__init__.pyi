@@ -1069,7 +1069,7 @@ def gradient(
 ) -> tuple[Tensor, ...]: ...
 def graph(
     tensor: Tensor,
-    path: str | PathLike[str] | None = None,
+    path: Any = None,
     *,
     params: Any = None,
     most: _int = 1000,

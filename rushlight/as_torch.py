@@ -5,6 +5,8 @@ For the first line of a script or a notebook. `rushlight run script.py` needs no
 
 from __future__ import annotations
 
+from rushlight.compat.failing import end_at_users_line
 from rushlight.compat.hook import patch
 
 patched = patch()
+end_at_users_line()

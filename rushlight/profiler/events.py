@@ -277,9 +277,13 @@ class EventList(list[Any]):
 # ---- from a recording ----
 
 
-def read_events(recorder: Recorder, shapes: bool, flops: bool) -> EventList:
+def read_events(
+    recorder: Recorder, shapes: bool = False, flops: bool = False, memory: bool = False
+) -> EventList:
     """The events of a recording that has ended, in the order of their begins."""
     found = [_of_launch(recorder, Launch(*each), shapes, flops) for each in recorder.launches]
+    for event in found:
+        event.memory, event.live = (event.memory, event.live) if memory else (0, -1)
     found += [_of_span(recorder, span) for span in recorder.spans]
     found += _passes(found)
     found.sort(key=lambda event: (event.time_range.start, -event.time_range.end))

@@ -76,7 +76,8 @@ class Profile:
         if Recorder.running is recorder:
             raise RushlightError("profile: it is still recording; read it after its `with`")
         if self._events is None:
-            self._events = read_events(recorder, self.record_shapes, self.with_flops)
+            shown = self.record_shapes, self.with_flops, self.profile_memory
+            self._events = read_events(recorder, *shown)
         return recorder, self._events
 
     # ---- what it tells ----

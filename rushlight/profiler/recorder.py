@@ -126,7 +126,7 @@ class _TimedList:
         self.recorder, self.plan, self.launch = recorder, plan, launch
 
     def __call__(self, *numbers: Any) -> None:
-        self.recorder.time(self.launch, self.plan, numbers, _get_frame(1))
+        self.recorder.time(self.launch, self.plan, numbers, _get_frame(1), in_place=True)
 
 
 def _bare(launch: Any) -> Any:
@@ -252,8 +252,15 @@ class Recorder:
 
     # ---- called while it runs ----
 
-    def time(self, launch: Any, plan: Any, numbers: tuple[Any, ...], frame: FrameType) -> None:
-        """Call a launch and note it."""
+    def time(
+        self,
+        launch: Any,
+        plan: Any,
+        numbers: tuple[Any, ...],
+        frame: FrameType,
+        in_place: bool = False,
+    ) -> None:
+        """Call a launch and note it; `in_place`: its numbers are no addresses of new blocks."""
         pool = plan.pool
         marks = self.marks[pool] if pool in self.marks else self._watch(pool)
         mark = None if marks is None else (pool, marks.begin())
@@ -276,7 +283,7 @@ class Recorder:
         if thread not in self.names:
             self.names[thread] = threading.current_thread().name
         outs = len(plan.outs)
-        given = numbers[outs : outs + len(plan.ins)]
+        given = numbers[:outs] if in_place else numbers[outs : outs + len(plan.ins)]
         rooms = sum([r for r, a in zip(plan.rooms, numbers, strict=False) if a not in given])
         self.launches.append(
             (plan, begin, end, thread, *self._place(frame, thread), mark, pool.live, rooms)

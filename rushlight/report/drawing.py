@@ -64,7 +64,7 @@ class _Drawn:
 
 def graph(
     tensor: Value,
-    path: str | os.PathLike[str] | None = None,
+    path: Any = None,
     *,
     params: Any = None,
     most: int = 1000,

@@ -225,3 +225,44 @@ def test_profile_of_a_program(tmp_path):
     assert any(line.startswith(str(tmp_path / "train.py")) for line in lines)
     said = type_in("run", "--profile", "trace.txt", name, folder=tmp_path, code=2)
     assert "must end in .json" in said
+
+
+WRONG = """
+import torch
+import torch.nn as nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 8)
+        self.second = nn.Linear(9, 2)
+
+    def forward(self, x):
+        hidden = self.first(x).relu()
+        return {wrong}
+
+
+Net()(torch.randn(3, 4))
+"""
+
+
+@pytest.mark.parametrize("wrong", ["self.second(hidden)", "hidden + x", "hidden.view(5, 5)"])
+def test_the_traceback_ends_at_the_users_line(tmp_path, wrong):
+    name = script(tmp_path, WRONG.replace("{wrong}", wrong))
+    said = type_in("run", "--device", "cpu", name, folder=tmp_path, code=1)
+    lines = said.splitlines()
+    frames = [line for line in lines if line.startswith("  File ")]
+    assert len(frames) == 2 and "line 17, in <module>" in frames[0]
+    assert "line 14, in forward" in frames[1] and f"return {wrong}" in said
+    assert "During handling" not in said and "rushlight/" not in said
+    assert lines[-2].startswith("rushlight.core.errors.ShapeError:")
+    assert "PYTHONDEVMODE" in lines[-1]
+    full = type_in("run", name, folder=tmp_path, code=1, PYTHONDEVMODE="1")
+    assert "rushlight/" in full and len(full) > len(said)
+
+
+def test_errors_of_the_program_itself_are_shown_as_they_are(tmp_path):
+    text = "import torch\ntry:\n    int('x')\nexcept ValueError as e:\n    raise KeyError(1) from e"
+    said = type_in("run", "--device", "cpu", script(tmp_path, text), folder=tmp_path, code=1)
+    assert "direct cause" in said and said.endswith("KeyError: 1\n")
