@@ -81,7 +81,7 @@ for _ in bar:
     bar.show(loss)
 
 model.eval()
-images, kinds = (torch.tensor(part, device=given.device) for part in pictures(64, random))
+images, kinds = (torch.tensor(part, device=given.device) for part in pictures(32, random))
 with torch.no_grad():
     right = (model(images).argmax(1) == kinds).float().mean().item()
-print(f"loss {bar.first:.3f} to {bar.last:.3f}; {100 * right:.0f}% of 64 new pictures are right")
+print(f"loss {bar.first:.3f} to {bar.last:.3f}; {100 * right:.0f}% of 32 new pictures are right")

@@ -18,7 +18,7 @@ LEARNED = {
     "digits": (r"loss (\S+) to (\S+); (\S+)% of 297", lambda a, b, c: b < a / 2 and c > 60),
     "vae": (r"nats per image: (\S+) to (\S+)", lambda a, b: b < a * 0.8),
     "language_model": (r"letter: (\S+) to (\S+) \(guessing: (\S+)\)", lambda a, b, c: b < c - 1),
-    "resnet": (r"loss (\S+) to (\S+); (\S+)% of 64", lambda a, b, c: b < a),
+    "resnet": (r"loss (\S+) to (\S+); (\S+)% of 32", lambda a, b, c: b < a),
     "dcgan": (r"lies (\S+) from the nearest real one, noise (\S+)", lambda a, b: a < b * 0.8),
     "gcn": (r"(\d+) labels, (\d+) edges: (\d+)% of 200", lambda a, b, c: a == 12 and c > 60),
     "actor_critic": (r"balance: (\d+) in the first episodes, (\d+)", lambda a, b: a > 5 and b > 5),
