@@ -425,7 +425,7 @@ def write_into(
         recipe = None
         if region is not None:
             recipe = versions.recipe_of(targets, plan, inputs, params, region)
-            replay.note_call(plan, [*targets, *inputs], region)
+            replay.note_call(plan, [*targets, *inputs], region, rebuilt=False)
         droppable = [storage for storage in storages if storage.recipe is not None]
         try:
             _launch_into(storages, plan, outs, ins, params)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import uint8
@@ -45,8 +45,8 @@ UNTIMED = float("inf")  # the seconds of a call that was not timed: see Note [Fo
 # Weak references by identity: an entry is removed with its object.
 Weakly = dict[int, "weakref.ref[Any]"]
 
-# Storages that have a recipe, by pool.
-_WITH_RECIPE: dict[Pool, Weakly] = {}
+# Storages that have a recipe, by pool. `discard` takes a reference out with its storage.
+_WITH_RECIPE: dict[Pool, set[weakref.ref[Storage]]] = {}
 
 # Plain storages that some recipe reads: a write to any other needs no rebuild.
 _READ: Weakly = {}
@@ -166,8 +166,9 @@ class Recipe:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
         table = _WITH_RECIPE.get(storage.pool)
         if table is None:
-            table = _WITH_RECIPE.setdefault(storage.pool, {})
-        self.outs[index] = enter(table, storage)
+            table = _WITH_RECIPE.setdefault(storage.pool, set())
+        self.outs[index] = reference = weakref.ref(storage, table.discard)
+        table.add(reference)
         address = storage.address
         if address is None:
             address = storage.present_address
@@ -204,7 +205,7 @@ def source_of(value: Value) -> Source:
     storage = value._memory
     recipe = storage.recipe
     if recipe is not None and recipe.plan.op is not SETTLED:
-        return recipe, recipe.index_of(storage), value._offset
+        return recipe, 0 if len(recipe.outs) == 1 else recipe.index_of(storage), value._offset
     if id(storage) not in _READ:
         enter(_READ, storage)
     return storage, storage.version, value._offset
@@ -226,7 +227,7 @@ def make_plain(storage: Storage) -> None:
         assert storage.block is not None
         storage.address, storage.block, storage.recipe = storage.block, None, None
         storage.copy = None
-        _WITH_RECIPE[storage.pool].pop(id(storage), None)
+        _WITH_RECIPE[storage.pool].discard(weakref.ref(storage))
 
 
 def settled_plan(pool: Pool, nbytes: int) -> Plan:
@@ -248,12 +249,15 @@ def settle(storage: Storage, tick: int) -> None:
     recipe.adopt(0, storage)
 
 
-def with_recipe(pool: Pool) -> Iterator[Storage]:
-    """The storages of a pool that have a recipe."""
-    for reference in list(_WITH_RECIPE.get(pool, {}).values()):
-        storage = reference()
-        if storage is not None and storage.recipe is not None:
-            yield storage
+def with_recipe(pool: Pool) -> list[Storage]:
+    """The storages of a pool that have a recipe, in the order of making."""
+    every = [reference() for reference in list(_WITH_RECIPE.get(pool, ()))]
+    return sorted([s for s in every if s is not None and s.recipe is not None], key=_order)
+
+
+def _order(storage: Storage) -> tuple[int, int]:
+    recipe: Recipe = storage.recipe
+    return recipe.serial, recipe.index_of(storage)
 
 
 def no_recipes() -> bool:

@@ -196,9 +196,9 @@ def run_in_region(
                     storages, seconds = _run_pinned(plan, (), bring(inputs, pins), params)
         except BudgetError as error:
             raise refusal.explained(error, plan, inputs) from None
-        note_call(plan, inputs, region, seconds)
-        if region.rebuilds(plan):
-            sources = tuple([source_of(value) for value in inputs])
+        rebuilt = region.rebuilds(plan)
+        sources = note_call(plan, inputs, region, seconds, rebuilt)
+        if rebuilt:
             adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
     return storages
 
@@ -210,22 +210,39 @@ def run_over(
 
     Nobody needs that input again, it has a recipe, and the kernel can write in place.
     """
-    with LOCK, Pins() as pins:
+    with LOCK:
         try:
-            ins = bring(inputs, pins)
-            rooms = [room for i, room in enumerate(plan.rooms) if i != over]
-            storages = [make_storage(plan.pool, room) for room in rooms]
+            ins = present(inputs)
+            if ins is not None:
+                return _write_over(plan, inputs, ins, params, region, over)
+            with Pins() as pins:
+                return _write_over(plan, inputs, bring(inputs, pins), params, region, over)
         except BudgetError as error:
             raise refusal.explained(error, plan, inputs) from None
-        note_call(plan, inputs, region)
-        sources = tuple([source_of(value) for value in inputs])
-        storages.insert(over, inputs[0]._memory)
-        assert not inputs[0]._offset and storages[over].room == plan.rooms[over]
-        make_plain(storages[over])  # the old bytes end here, whatever happens
-        addresses = [s.address for s in storages]
-        plan.launch(*addresses, *ins, *plan.tail, *params)  # type: ignore[misc]
-        if region.rebuilds(plan):
-            adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
+
+
+def _write_over(
+    plan: Plan,
+    inputs: Sequence[Value],
+    ins: list[int],
+    params: tuple[Any, ...],
+    region: Any,
+    over: int,
+) -> list[Storage]:
+    running, pool = Pins.running, plan.pool
+    storages = []
+    try:
+        running.append(inputs)
+        for i, room in enumerate(plan.rooms):
+            storages.append(inputs[0]._memory if i == over else make_storage(pool, room))
+    finally:
+        del running[-1]
+    sources = note_call(plan, inputs, region)
+    assert not inputs[0]._offset and storages[over].room == plan.rooms[over]
+    make_plain(storages[over])  # the old bytes end here, whatever happens
+    plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+    if region.rebuilds(plan):
+        adopt_all(Recipe(plan, params, sources, region.mark), storages, region)
     return storages
 
 
@@ -248,20 +265,31 @@ def _run_pinned(
 ) -> tuple[list[Storage], float]:
     """The results, and the time of the launch: Note [Foresight] 3."""
     # No call between `append` and `try` or in `finally`: Ctrl-C leaves nothing pinned.
-    running = Pins.running
+    running, pool = Pins.running, plan.pool
+    storages, outs = [], []
     try:
         running.append(inputs)
-        storages = [make_storage(plan.pool, room) for room in plan.rooms]
+        for room in plan.rooms:
+            storage = make_storage(pool, room)
+            storages.append(storage)
+            outs.append(storage.address)
         drops, began = Counters.drops, perf_counter()
-        plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+        plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
         seconds = perf_counter() - began
     finally:
         del running[-1]
-    timed = drops == Counters.drops and plan.pool.device.limits.host_memory
+    timed = drops == Counters.drops and pool.device.limits.host_memory
     return storages, seconds if timed else UNTIMED
 
 
-def note_call(plan: Plan, inputs: Sequence[Value], region: Any, seconds: float = UNTIMED) -> None:
+def note_call(
+    plan: Plan,
+    inputs: Sequence[Value],
+    region: Any,
+    seconds: float = UNTIMED,
+    rebuilt: bool = True,
+) -> tuple[Source, ...]:
+    """Count a call and the uses of its inputs; the sources of its recipe, where it is `rebuilt`."""
     tick = Counters.tick = Counters.tick + 1
     record, foresight = None, region.foresight
     if foresight is not None:
@@ -270,12 +298,16 @@ def note_call(plan: Plan, inputs: Sequence[Value], region: Any, seconds: float =
     if region.listens:
         for value in inputs:
             region.use(value._memory)
+    sources = []
     for value in inputs:
         recipe = value._memory.recipe
         if recipe is not None:
             recipe.used = tick
             if record is not None and recipe.record is record:
                 record.uses[recipe.call].append(foresight.now)
+        if rebuilt:
+            sources.append(source_of(value))
+    return tuple(sources)
 
 
 def adopt_all(recipe: Recipe, storages: Sequence[Storage | None], region: Any) -> None:
@@ -640,7 +672,9 @@ def before_write(*storages: Storage) -> None:
 
     See Note [Recipes].
     """
-    with Pins(storages):
-        for reader in readers(storages):
-            cut(reader)
+    found = readers(storages)
+    if found:
+        with Pins(storages):
+            for reader in found:
+                cut(reader)
     forget_reads(storages)

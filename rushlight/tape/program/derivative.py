@@ -34,7 +34,7 @@ from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
-from rushlight.tape.memory.recipe import Recipe, source_of
+from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.program.program import Program, Reference, Step, writes_over
 from rushlight.tape.record import call, template
 from rushlight.tape.record.op import Grad, Plan
@@ -102,7 +102,7 @@ class Derivative:
     `over`, an index of the kernel's results or None, are those of Note [Derivatives] 7.
     """
 
-    __slots__ = ("fresh", "judged", "kernel", "need", "over", "program", "run")
+    __slots__ = ("fresh", "judged", "kernel", "need", "over", "places", "program", "run")
 
     def __init__(self, program: Program, grad: Grad, came: int, params: int) -> None:
         self.program = program
@@ -114,6 +114,7 @@ class Derivative:
         self.kernel = plan
         self.over = _result_over(program, plan) if came == 1 else None
         self.need = program.peak()
+        self.places = [None if r is None else _place(program, r) for r in program.results]
         # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
         # Note [Anomaly checks] 4.
         self.judged = not program.launches or (plan is not None and plan.op.causes is not None)
@@ -155,36 +156,50 @@ class Derivative:
         """What `run` gives, with recipes; None where the rule has to run: Note [Derivatives] 6."""
         program = self.program
         storages: Sequence[Storage] = ()
-        if program.made:
+        if self.kernel is not None and program.made:
+            recipe, run = values[0]._memory.recipe, (self.kernel, values, node.params, region)
+            if self.over is not None and mine and recipe is not None and not recipe.is_settled:
+                storages = replay.run_over(*run, self.over)
+            else:
+                storages = replay.run_in_region(*run)
+        elif program.made:
             pool = values[0]._memory.pool
             limit = pool.limit
-            if self.kernel is not None:
-                recipe, run = values[0]._memory.recipe, (self.kernel, values, node.params, region)
-                if self.over is not None and mine and recipe is not None and not recipe.is_settled:
-                    storages = replay.run_over(*run, self.over)
-                else:
-                    storages = replay.run_in_region(*run)
-            elif limit is not None and pool.live + self.need > limit:
+            if limit is not None and pool.live + self.need > limit:
                 return None
-            else:
-                ran = _run_steps(program, values, node.params, region)
-                if ran is None:
-                    return None
-                storages = ran
-        made = [
-            call.make_value(program.specs[slot], storage)
-            for slot, storage in zip(program.made, storages, strict=True)
-        ]
+            ran = _run_steps(program, values, node.params, region)
+            if ran is None:
+                return None
+            storages = ran
+        every = list(values)
+        for slot, storage in zip(program.made, storages, strict=True):
+            every.append(call.make_value(program.specs[slot], storage))
         parts: list[Value | None] = []
-        for result in program.results:
-            if result is None:
+        for place in self.places:
+            if place is None:
                 parts.append(None)
                 continue
-            slot, skip, spec = program.rooted(result)
-            value = values[slot] if slot < len(values) else made[program.made.index(slot)]
-            whole = spec is program.specs[slot] and not skip
-            parts.append(value if whole else call.make_view(value, spec, value._offset + skip))
+            number, skip, spec = place
+            value = every[number]
+            if spec is not None:
+                value = call.make_view(value, spec, value._offset + skip)
+            parts.append(value)
         return parts, self.fresh
+
+    def recall_in_region(self, node: Node, mine: bool, g: Value, region: Any) -> Parts | None:
+        """`run_in_region` for a node's saves; None also where one is missing or overwritten."""
+        if node.saved is None:
+            return None
+        plan, values, version = node.plan, [g], 0
+        for j, storage in zip(node.grad.saves_out, node.outs, strict=True):
+            version += storage.version
+            values.append(call.make_value(plan.outs[j], storage))
+        for value in node.saved:
+            version += value._memory.version
+            values.append(value)
+        if version != node.version or replay.present(values) is None:
+            return None
+        return self.run_in_region(node, mine, values, region)
 
 
 def _run_steps(
@@ -197,7 +212,7 @@ def _run_steps(
             return None
         with replay.Pins(v._memory for v in values):
             storages = program.make(ins, params)
-        replay.note_call(program.launches[0].plan, values, region)
+        given = replay.note_call(program.launches[0].plan, values, region)
         made = dict(zip(program.made, storages, strict=True))
         recipes: dict[int, tuple[Recipe, int]] = {}  # by slot: what makes it
         for step, first in zip(program.steps, program.firsts, strict=True):
@@ -207,7 +222,7 @@ def _run_steps(
             for slot in step.sources:
                 root, skip = program.roots[slot]
                 known = root < len(values)
-                origin, index, at = source_of(values[root]) if known else (*recipes[root], 0)
+                origin, index, at = given[root] if known else (*recipes[root], 0)
                 sources.append((origin, index, at + skip))
             numbers = params if step.params is None else step.params
             recipe = Recipe(step.plan, numbers, tuple(sources), region.mark)
@@ -216,6 +231,14 @@ def _run_steps(
             kept = region.rebuilds(step.plan)
             replay.adopt_all(recipe, [made.get(s) if kept else None for s in slots], region)
     return storages
+
+
+def _place(program: Program, result: Reference) -> tuple[int, int, Spec | None]:
+    """A result among the inputs and the made storages; the bytes into it, and a view's spec."""
+    slot, skip, spec = program.rooted(result)
+    count = len(program.given)
+    number = slot if slot < count else count + program.made.index(slot)
+    return number, skip, None if spec is program.specs[slot] and not skip else spec
 
 
 def _names(letter: str, count: int) -> list[str]:
@@ -328,21 +351,28 @@ def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
     return parts
 
 
-def recall(node: Node, sums: dict[Any, Any], owned: Collection[Any], retain: bool) -> Parts | None:
+def recall(
+    node: Node, sums: dict[Any, Any], owned: Collection[Any], retain: bool, region: Any = None
+) -> Parts | None:
     """The gradients of a node's operands by a program; None where the rule has to run.
 
     The present gradients are removed from `sums`, and the saves are freed unless the graph is
     retained. `owned` has the keys of `sums` whose gradient nobody else holds. For a pass that
-    records nothing and has nothing special around it.
+    records nothing and has nothing special around it but a region.
     """
     g = sums.pop(node, None)
     if g is None:
-        return _recall_several(node, sums, retain)
+        return _recall_several(node, sums, retain) if region is None else None
     programs = node.grad.programs
     if programs and node.dropped is None:
         found = programs.get(g._spec)
         if found is not None:
-            made: Parts | None = found.run(node, node in owned, g)
+            mine = node in owned
+            made: Parts | None = (
+                found.run(node, mine, g)
+                if region is None
+                else found.recall_in_region(node, mine, g, region)
+            )
             if made is not None:
                 if not retain:
                     node.saved = None

@@ -124,6 +124,9 @@ def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any
 def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any:
     state = STATE.get()
     if state.special:
+        region = state.region
+        if region is not None and state.regional and len(plan.outs) == 1 and plan.launch:
+            return _run_one(plan, inputs, params, state, region)
         return _run_slowly(plan, inputs, params, state)
     if plan.launch is None:
         if len(plan.outs) != 1 or len(inputs) != 1 or plan.beyond:
@@ -178,8 +181,6 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
     """A view, or a call with something special around it."""
     region = state.region
     offset = 0
-    if region is not None and state.regional and plan.launch is not None and len(plan.outs) == 1:
-        return _run_one(plan, inputs, params, state, region)
     if plan.launch is None:
         if not plan.outs:  # a BatchPlan: see Note [Batching]
             return plan.run(inputs, params)

@@ -226,7 +226,8 @@ class Walk:
 
     def run(self) -> None:
         waiting, sums = self.waiting, self.sums
-        few, recalls, retain = self._quick(), self.recalls, self.retain
+        few, region, retain = self._quick(), self._region(), self.retain
+        recalls = self.recalls or region is not None
         arrive, owned = self.arrive, self.owned
         ready = self.start()
         while ready:
@@ -237,7 +238,7 @@ class Walk:
             made = None
             if recalls and node.hooks is None and (few is None or node in few):
                 try:
-                    made = recall(node, sums, owned, retain)
+                    made = recall(node, sums, owned, retain, region)
                 except Exception as error:
                     tell_place(error, node)
                     raise
@@ -275,6 +276,13 @@ class Walk:
     def recalls(self) -> bool:
         """Whether programs may run: nothing is recorded, checked or special."""
         return not (self.create or Mode.on or STATE.get().special)
+
+    def _region(self) -> Any:
+        """The region in which programs run and leave recipes; None where none is, or rules run."""
+        state = STATE.get()
+        if self.create or Mode.on or not state.regional:
+            return None
+        return None if state.region is None or state.region.witness is not None else state.region
 
     def _quick(self) -> set[Any] | None:
         """The nodes that only pass gradients on; None where that is all of them."""
