@@ -33,7 +33,11 @@ def scratch_room(numbers: Sequence[int]) -> int:
     """The room of the padded copy that a launch works on."""
     n, groups, _, c, rows, columns, p, q, _, _, si, sj, di, dj = numbers[:14]
     some, size = padded.some(padded.layout((rows, columns), (p, q), (si, sj), (di, dj)), groups * c)
-    return room_for((min(n, some) * size + COLUMNS) * 4)
+    return _room(min(n, some), size)
+
+
+def _room(count: int, size: int) -> int:
+    return room_for((count * size + COLUMNS) * 4)
 
 
 def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
@@ -43,8 +47,7 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
     def launch(out: int, x: int, w: int, *numbers: int) -> None:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, _ = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
-        some, _ = padded.some(place, groups * c)
-        here, room = pool(), scratch_room(numbers)
+        some, size = padded.some(place, groups * c)
         sides = (
             height,
             width,
@@ -65,7 +68,8 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
             place.vectors,
             max(1, min(64, most // (p * q))),
         )
-        copy = here.take(room)
+        here = pool()
+        copy, room, some = padded.take(here, min(n, some), lambda count: _room(count, size))
         try:
             for first in range(0, n, some):
                 count = min(some, n - first)

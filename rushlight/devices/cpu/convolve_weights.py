@@ -28,21 +28,25 @@ NUMBERS = 10
 LETTERS = "i" * (4 + NUMBERS)
 
 
-def _cuts(n: int, image: int, parts: int) -> tuple[int, list[int]]:
-    """The number of parts at once, and the images at which those begin.
+def _cuts(n: int, parts: int, each: int) -> list[int]:
+    """The images at which `each` parts begin."""
+    return [s * n // parts for s in range(0, parts + 1, each)]
 
-    They are all parts, for threads, where the copy is not too large.
-    """
-    each = parts if n * image <= MOST else 1
-    return each, [s * n // parts for s in range(0, parts + 1, each)]
+
+def _room(cuts: Sequence[int], image: int) -> int:
+    return room_for(max(end - start for start, end in itertools.pairwise(cuts)) * image * 4)
+
+
+def _at_once(n: int, image: int, parts: int) -> int:
+    """All parts, for threads, where the copy is not too large; else one."""
+    return parts if n * image <= MOST else 1
 
 
 def scratch_room(numbers: Sequence[int]) -> int:
     """The room of the padded copy that a launch works on."""
     n, groups, _, c, rows, columns, p, q, _, _, si, sj, di, dj, _, _, parts = numbers
     image = groups * c * padded.layout((rows, columns), (p, q), (si, sj), (di, dj)).channel
-    _, cuts = _cuts(n, image, parts)
-    return room_for(max(end - start for start, end in itertools.pairwise(cuts)) * image * 4)
+    return _room(_cuts(n, parts, _at_once(n, image, parts)), image)
 
 
 def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
@@ -53,8 +57,12 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, parts = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
         image = groups * c * place.channel
-        each, cuts = _cuts(n, image, parts)
-        here, room = pool(), scratch_room(numbers)
+        here, each = pool(), _at_once(n, image, parts)
+        limit, room = here.limit, _room(_cuts(n, parts, each), image)
+        if limit is not None and here.live + room > limit:
+            each = 1  # the bits do not depend on it
+        cuts = _cuts(n, parts, each)
+        room = _room(cuts, image)
         sides = (
             height,
             width,

@@ -43,7 +43,11 @@ def scratch_room(numbers: Sequence[int]) -> int:
     """The room of the padded copy that a launch works on."""
     n, groups, _, _, rows, columns, p, q, _, _, si, sj, di, dj = numbers[:14]
     some, size = padded.some(padded.layout((rows, columns), (p, q), (si, sj), (di, dj)), groups)
-    return room_for((min(n, some) * size + LANES) * 4)
+    return _room(min(n, some), size)
+
+
+def _room(count: int, size: int) -> int:
+    return room_for((count * size + LANES) * 4)
 
 
 def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
@@ -53,8 +57,7 @@ def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Laun
     def launch(out: int, x: int, w: int, *numbers: int) -> None:
         n, groups, _, _, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, _ = numbers
         place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
-        some, _ = padded.some(place, groups)
-        here, room = pool(), scratch_room(numbers)
+        some, size = padded.some(place, groups)
         sides = (
             height,
             width,
@@ -67,7 +70,8 @@ def build_image(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Laun
             place.pitch,
             place.channel,
         )
-        copy = here.take(room)
+        here = pool()
+        copy, room, some = padded.take(here, min(n, some), lambda count: _room(count, size))
         try:
             for first in range(0, n, some):
                 count = min(some, n - first) * groups

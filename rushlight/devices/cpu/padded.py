@@ -10,13 +10,16 @@ rows of whole vectors, whichever has fewer idle pixels.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rushlight.core.cache import cached
 from rushlight.core.dtypes import float32
+from rushlight.core.errors import BudgetError
 from rushlight.devices.cpu import stub, threads
 from rushlight.devices.cpu.image_rows import FLAGS, FLOATS, LANES, PixelLoad
 from rushlight.devices.cpu.native import Source
+from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch
 from rushlight.emit.llvm.body import pointer
 from rushlight.emit.llvm.kernels import module
@@ -83,6 +86,21 @@ def some(place: Layout, channels: int) -> tuple[int, int]:
     """The number of images of so many channels copied at a time, and the elements of each."""
     size = channels * place.channel
     return max(1, threads.count() * MOST // size), size
+
+
+def take(pool: Pool, count: int, room_of: Callable[[int], int]) -> tuple[int, int, int]:
+    """A block for the copies of `count` images: address, room, and how many it has room for.
+
+    At a limit of the pool those are fewer: one per thread, or one. The bits do not depend on it.
+    """
+    limit = pool.limit
+    if limit is not None and pool.live + room_of(count) > limit:
+        count = min(count, threads.count())
+        try:
+            return pool.take(room_of(count)), room_of(count), count
+        except BudgetError:
+            count = 1
+    return pool.take(room_of(count)), room_of(count), count
 
 
 def build(step: int, runner: int) -> Launch:

@@ -201,6 +201,16 @@ class Recipe:
         return found
 
 
+class Read:
+    """An input of a replay's kernel; a `Value` is one too."""
+
+    __slots__ = ("_memory", "_offset")
+
+    def __init__(self, storage: Storage, offset: int) -> None:
+        self._memory = storage
+        self._offset = offset
+
+
 def source_of(value: Value) -> Source:
     storage = value._memory
     recipe = storage.recipe
@@ -209,6 +219,55 @@ def source_of(value: Value) -> Source:
     if id(storage) not in _READ:
         enter(_READ, storage)
     return storage, storage.version, value._offset
+
+
+Key = tuple[Recipe, int]  # a result of a recipe
+
+
+def serial_of(key: Key) -> int:
+    return key[0].serial
+
+
+def turn_of(key: Key) -> tuple[bool, int, int]:
+    """The greatest is brought first: what is missing, by the length of the chain to it."""
+    recipe, index = key
+    return not recipe.at_hand(index), recipe.length, -recipe.serial
+
+
+def steps_of(recipe: Recipe) -> list[Recipe]:
+    """The recipe, after the writes before it whose results are not present."""
+    steps = [recipe]
+    while steps[-1].onto is not None:
+        old: Recipe = steps[-1].sources[-1][0]
+        if old.onto is None or old.at_hand(0):
+            break
+        steps.append(old)
+    return steps[::-1]
+
+
+def sources_of(recipe: Recipe, within: bool) -> set[Key]:
+    """The results that a recipe reads; `within` a row of writes the old version is at hand."""
+    keys = {
+        (o, i) if o.__class__ is Recipe else (o.recipe, 0)
+        for o, i, _ in recipe.sources
+        if o.__class__ is Recipe or o.recipe is not None
+    }
+    if within:
+        old, index, _ = recipe.sources[-1]
+        keys.discard((old, index))
+    return keys
+
+
+def in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
+    """The rebuilt bytes in the storage of this result, or in a new one where it is gone."""
+    waiting = recipe.holder(index)
+    if waiting is made:
+        return made
+    if waiting is not None:
+        waiting.block, made.address = made.address, None
+        return waiting
+    recipe.adopt(index, made)
+    return made
 
 
 def enter(table: Weakly, thing: Any) -> weakref.ref[Any]:

@@ -153,7 +153,7 @@ class Holders:
         name = self.largest_module
         if name:
             words["activations"] += f" ({in_units(self.by_module[name])} of {name})"
-        return ", ".join(words.values())
+        return ", ".join(words.values()) or "nothing"
 
 
 def _saves(node: Node) -> list[Storage]:
@@ -192,7 +192,8 @@ def _ways_out(pool: Pool, held: Holders, is_forward: bool) -> str:
         ways.append((sizes["gradients"], "gradients of an earlier pass", before))
     ways.sort(key=lambda way: -way[0])
     told = [way for way in ways[:2] if way[0] and 4 * way[0] >= ways[0][0]]
-    return "; ".join(f"{in_units(size)} of {what} ({how})" for size, what, how in told)
+    found = [f"{in_units(size)} of {what} ({how})" for size, what, how in told]
+    return "; ".join(found) or "nothing; the call alone needs more"
 
 
 # ---- optimisers ----

@@ -274,6 +274,8 @@ def _rank(
     chosen = []
     for kept in (spared, brought, pinned):
         chosen = chosen or ranking.choose(room, want, kept, late=False)
+    if sum([storage.room for storage in chosen]) < want:
+        chosen = Pins.replaceable(room) or chosen
     for kept in (brought, pinned):
         chosen = chosen or ranking.choose(room, want, kept, late=True)
     return chosen

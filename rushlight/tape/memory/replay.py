@@ -19,15 +19,9 @@
 6. Pins are those of all live `Pins` objects: one that Ctrl-C left behind ends with its frame.
 7. A block becomes a storage's bytes only after the kernel that fills it was launched: after an
    error the storage is still dropped.
-
-# Note [Floor]
-The least limit for a call is what is plain, plus the most of these: the blocks of its inputs and
-results; and for each input, in the order of making, its own need and the blocks of the inputs
-before it (the order of Note [Replay] 1 needs no more, but for values that several inputs share).
-The need of a present or plain input is its block; that of a dropped one follows from its recipe in
-the same way. For a chain of calls this is the largest call; for residual nets the largest call and
-the skips around it; for a U-Net the largest call and the skips that are open there; for a balanced
-tree it grows with the depth.
+8. Where only gradients are left to drop, a call gives up an input that can be rebuilt, if its
+   kernel may write a result over it: the result gets the input's block (`Pins.replaceable`). If
+   another thread was quicker to take the block, the inputs are brought again.
 """
 
 from __future__ import annotations
@@ -48,18 +42,25 @@ from rushlight.tape.memory.recipe import (
     LONGEST,
     MOST_WRITES,
     UNTIMED,
+    Key,
     Mark,
+    Read,
     Recipe,
     Source,
     forget_reads,
+    in_holder,
     make_plain,
     readers,
+    serial_of,
     settle,
     settled_plan,
     source_of,
+    sources_of,
+    steps_of,
+    turn_of,
 )
 from rushlight.tape.record import template
-from rushlight.tape.record.op import Plan
+from rushlight.tape.record.op import Plan, writes_over
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import describe_writes
@@ -72,8 +73,6 @@ _defined: dict[str, Any] = {}
 exec(template.making_storage(), {"new": object.__new__, "Storage": Storage}, _defined)
 # A new storage of a pool: make_storage(pool, room, birth=0). See Note [Call template].
 make_storage: Callable[..., Storage] = _defined["make_storage"]
-
-Key = tuple[Recipe, int]  # a result of a recipe
 
 
 class Counters:
@@ -93,7 +92,9 @@ class Pins:
     __slots__ = ("__weakref__", "expected", "frames", "groups", "me", "uses")
 
     every: ClassVar[list[weakref.ref[Pins]]] = []
-    running: ClassVar[list[Sequence[Value]]] = []  # the inputs of running kernels
+    # The inputs of running kernels, and their plans, where results may replace inputs; of a
+    # replay's, the frame.
+    running: ClassVar[list[tuple[Plan | None, Sequence[Any], Frame | None]]] = []
 
     def __init__(self, storages: Iterable[Storage] = ()) -> None:
         self.groups: list[list[Storage]] = [list(storages)]
@@ -120,8 +121,8 @@ class Pins:
                 continue
             reads = expected[recipe] = [
                 key
-                for number, step in enumerate(_steps(recipe))
-                for key in _sources(step, within=number > 0)
+                for number, step in enumerate(steps_of(recipe))
+                for key in sources_of(step, within=number > 0)
             ]
             for key in reads:
                 uses[key] = uses.get(key, 0) + 1
@@ -141,7 +142,7 @@ class Pins:
     @classmethod
     def pinned(cls, frames: bool = False) -> set[Storage]:
         """All pinned storages; with `frames` also those that a frame can give up."""
-        found = {value._memory for inputs in cls.running for value in inputs}
+        found = {value._memory for _, inputs, _ in cls.running for value in inputs}
         for pins in cls._alive():
             for group in pins.groups:
                 found.update(group)
@@ -149,6 +150,27 @@ class Pins:
                 if frames or frame.is_firm or frame is pins.frames[-1]:
                     found.update(frame.there.values())
         return found
+
+    @classmethod
+    def replaceable(cls, room: int) -> list[Storage]:
+        """An input of the running kernel whose block a result of this room may get, or none."""
+        plan, inputs, own = cls.running[-1] if cls.running else (None, (), None)
+        others = {value._memory for _, more, _ in cls.running[:-1] for value in more}
+        for pins in cls._alive():
+            others.update(*pins.groups)
+            for frame in pins.frames:
+                if frame is not own and (frame.is_firm or frame is pins.frames[-1]):
+                    others.update(frame.there.values())
+        for value in inputs:
+            storage = value._memory
+            recipe = storage.recipe
+            if recipe is None or recipe.fleeting or recipe.is_settled or storage in others:
+                continue
+            if storage.room != room or storage.block is None or plan is None:
+                continue
+            if any(_may_replace(plan, i, inputs, storage) for i in range(len(plan.outs))):
+                return [storage]
+        return []
 
     @classmethod
     def needed_soon(cls) -> set[Storage]:
@@ -171,8 +193,9 @@ class Pins:
                 if storage.copy is None and (recipe, recipe.index_of(storage)) in pins.uses:
                     pins.expect(recipe)
             for frame in pins.frames:
-                if not frame.is_firm and any(s in storages for s in frame.there.values()):
-                    frame.is_firm = True
+                given_up = [key for key, s in frame.there.items() if s in storages]
+                if given_up:
+                    frame.give_up(given_up)
 
     @classmethod
     def _alive(cls) -> list[Pins]:
@@ -182,18 +205,40 @@ class Pins:
         return alive
 
 
+def _may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) -> bool:
+    """Whether result `out` may be written over a storage, which is some of the inputs."""
+    places = [i for i, value in enumerate(inputs) if value._memory is storage]
+    return plan.launch is plan.plain and all(
+        not inputs[i]._offset and writes_over(plan, out, i) for i in places
+    )
+
+
+def _is_intact(
+    plan: Plan, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int | None]
+) -> bool:
+    """Whether the inputs are at these addresses, or a result that may replace them is."""
+    for value, address in zip(inputs, ins, strict=True):
+        storage = value._memory
+        if storage.present_address is None and not any(
+            out == address and _may_replace(plan, i, inputs, storage) for i, out in enumerate(outs)
+        ):
+            return False
+    return True
+
+
 def run_in_region(
     plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any
 ) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
     with LOCK:
         try:
-            ins = present(inputs)
-            if ins is not None:
+            storages: list[Storage] | None = None
+            while storages is None:
+                ins = present(inputs)
+                if ins is None:
+                    with Pins() as pins:
+                        ins = bring(inputs, pins)
                 storages, seconds = _run_pinned(plan, inputs, ins, params)
-            else:
-                with Pins() as pins:
-                    storages, seconds = _run_pinned(plan, (), bring(inputs, pins), params)
         except BudgetError as error:
             raise refusal.explained(error, plan, inputs) from None
         rebuilt = region.rebuilds(plan)
@@ -232,7 +277,7 @@ def _write_over(
     running, pool = Pins.running, plan.pool
     storages = []
     try:
-        running.append(inputs)
+        running.append((None, inputs, None))
         for i, room in enumerate(plan.rooms):
             storages.append(inputs[0]._memory if i == over else make_storage(pool, room))
     finally:
@@ -262,17 +307,19 @@ def present(inputs: Sequence[Value]) -> list[int] | None:
 
 def _run_pinned(
     plan: Plan, inputs: Sequence[Value], ins: list[int], params: tuple[Any, ...]
-) -> tuple[list[Storage], float]:
-    """The results, and the time of the launch: Note [Foresight] 3."""
+) -> tuple[list[Storage] | None, float]:
+    """The results, and the time of the launch: Note [Foresight] 3. None: an input is gone."""
     # No call between `append` and `try` or in `finally`: Ctrl-C leaves nothing pinned.
     running, pool = Pins.running, plan.pool
-    storages, outs = [], []
+    storages, outs, before = [], [], Counters.drops
     try:
-        running.append(inputs)
+        running.append((plan, inputs, None))
         for room in plan.rooms:
             storage = make_storage(pool, room)
             storages.append(storage)
             outs.append(storage.address)
+        if before != Counters.drops and not _is_intact(plan, inputs, ins, outs):
+            return None, UNTIMED
         drops, began = Counters.drops, perf_counter()
         plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
         seconds = perf_counter() - began
@@ -348,7 +395,7 @@ def bring(inputs: Sequence[Value], pins: Pins) -> list[int]:
                 check_recipe(value._memory)
         every = {v._memory: v._memory.recipe for v in inputs if v._memory.recipe is not None}
         keys = [(recipe, recipe.index_of(storage)) for storage, recipe in every.items()]
-        Rebuild(sorted(keys, key=_serial), pins).run(hold=True)
+        Rebuild(sorted(keys, key=serial_of), pins).run(hold=True)
     else:
         pins.groups.append([v._memory for v in inputs])
     return found or [v._memory.present_address + v._offset for v in inputs]  # type: ignore[operator]
@@ -358,16 +405,6 @@ def pinned_addresses(inputs: Sequence[Value]) -> list[int]:
     """`bring` for a caller that has pinned the inputs itself."""
     with Pins() as pins:
         return bring(inputs, pins)
-
-
-def _serial(key: Key) -> int:
-    return key[0].serial
-
-
-def _turn(key: Key) -> tuple[bool, int, int]:
-    """The greatest is brought first: what is missing, by the length of the chain to it."""
-    recipe, index = key
-    return not recipe.at_hand(index), recipe.length, -recipe.serial
 
 
 def keep(storage: Storage) -> int:
@@ -418,7 +455,7 @@ def fetch(storages: Iterable[Storage]) -> None:
         if missing:
             with contextlib.suppress(BudgetError):
                 keys = [(s.recipe, s.recipe.index_of(s)) for s in missing]
-                refill(sorted(keys, key=_serial))
+                refill(sorted(keys, key=serial_of))
 
 
 refusal.EXPLAINED.update((run_in_region.__code__, run_over.__code__, fetch.__code__))
@@ -456,24 +493,27 @@ class Frame:
 
     def __init__(self, recipe: Recipe | None, keys: Iterable[Key] = ()) -> None:
         self.recipe = recipe
-        self.steps = [] if recipe is None else _steps(recipe)
+        self.steps = [] if recipe is None else steps_of(recipe)
         self.storages: list[Storage] = []  # the results so far
         self.there: dict[Key, Storage] = {}  # pinned
         self.began = 0.0  # when its first step ran, for `Counters.watch`
         self.is_firm = False  # whether nothing of it may be given up
         self.order: list[Key] = []  # what is to be brought; the last comes next
-        self.expect(_sources(self.steps[0], within=False) if self.steps else keys)
+        self.expect(sources_of(self.steps[0], within=False) if self.steps else keys)
 
     def expect(self, keys: Iterable[Key]) -> None:
         self.there.clear()
-        self.order = sorted(set(keys), key=_turn)
+        self.order = sorted(set(keys), key=turn_of)
+
+    def give_up(self, keys: Sequence[Key]) -> None:
+        """Bring results again that were dropped, after the others; it is done once."""
+        self.is_firm = True
+        for key in keys:
+            del self.there[key]
+        self.order[:0] = keys
 
     def look(self) -> Key | None:
         """Pin what is present, in order; the first result that is not."""
-        for key, storage in list(self.there.items()):
-            if storage.block is None:  # it was given up for another result of the frame
-                del self.there[key]
-                self.order.insert(0, key)
         while self.order:
             recipe, index = self.order[-1]
             found = recipe.holder(index)
@@ -482,30 +522,6 @@ class Frame:
             self.there[recipe, index] = found
             self.order.pop()
         return None
-
-
-def _steps(recipe: Recipe) -> list[Recipe]:
-    """The recipe, after the writes before it whose results are not present."""
-    steps = [recipe]
-    while steps[-1].onto is not None:
-        old: Recipe = steps[-1].sources[-1][0]
-        if old.onto is None or old.at_hand(0):
-            break
-        steps.append(old)
-    return steps[::-1]
-
-
-def _sources(recipe: Recipe, within: bool) -> set[Key]:
-    """The results that a recipe reads; `within` a row of writes the old version is at hand."""
-    keys = {
-        (o, i) if o.__class__ is Recipe else (o.recipe, 0)
-        for o, i, _ in recipe.sources
-        if o.__class__ is Recipe or o.recipe is not None
-    }
-    if within:
-        old, index, _ = recipe.sources[-1]
-        keys.discard((old, index))
-    return keys
 
 
 class Rebuild:
@@ -556,31 +572,35 @@ class Rebuild:
         watch = Counters.watch
         if watch is not None and not frame.began:
             frame.began = perf_counter()
-        ins = [self._address(source, frame) for source in step.sources]
-        frame.storages = _run_again(step, ins, frame.storages)
+        reads = [self._read(source, frame) for source in step.sources]
+        made = _run_again(step, reads, frame)
+        if made is None:
+            frame.expect(sources_of(step, within=bool(frame.storages)))
+            return []
+        frame.storages = made
         Counters.nodes += 1
         Counters.nbytes += sum(spec.nbytes for spec in step.plan.outs)
         del frame.steps[0]
         if frame.steps:
-            frame.expect(_sources(frame.steps[0], within=True))
+            frame.expect(sources_of(frame.steps[0], within=True))
             return []
         return self._finish(frame, recipe)
 
-    def _address(self, source: Source, frame: Frame) -> int:
+    def _read(self, source: Source, frame: Frame) -> Read:
         origin, index, offset = source
         if origin.__class__ is not Recipe:
             if origin.version != index:
                 _refuse(frame.steps[0])
-            return int(origin.present_address + offset)
+            return Read(origin, offset)
         storage = frame.there.get((origin, index))
         if storage is None:  # the old version, in the block of this row of writes
             (storage,) = frame.storages
-        return int(storage.present_address + offset)  # type: ignore[operator]
+        return Read(storage, offset)
 
     def _finish(self, frame: Frame, recipe: Recipe) -> list[Storage]:
         """Give the results to their storages, and free what no later step reads."""
         Counters.tick += 1
-        made = [_in_holder(recipe, i, storage) for i, storage in enumerate(frame.storages)]
+        made = [in_holder(recipe, i, storage) for i, storage in enumerate(frame.storages)]
         if Counters.watch is not None:
             Counters.watch.rebuilt(recipe, frame.storages, made, perf_counter() - frame.began)
         for i, storage in enumerate(made):
@@ -612,9 +632,13 @@ def _refuse(step: Recipe) -> None:
     )
 
 
-def _run_again(recipe: Recipe, ins: Sequence[int], before: list[Storage]) -> list[Storage]:
-    """The results, from pinned sources; in a row of writes, the block of those `before`."""
-    plan, onto = recipe.plan, recipe.onto
+def _run_again(recipe: Recipe, reads: Sequence[Read], frame: Frame) -> list[Storage] | None:
+    """The results, from pinned sources; in a row of writes, the block of those before.
+
+    None where a source is gone.
+    """
+    plan, onto, before = recipe.plan, recipe.onto, frame.storages
+    ins = [r._memory.present_address + r._offset for r in reads]  # type: ignore[operator]
     launch = plan.launch if recipe.proof is None else recipe.proof
     assert launch is not None
     launch = offload.Speed.timed(plan, launch)
@@ -624,11 +648,22 @@ def _run_again(recipe: Recipe, ins: Sequence[int], before: list[Storage]) -> lis
         return before
     # Present results are written again, with the same bits; room for the others must not drop them.
     there = [recipe.present(i) for i in range(len(recipe.outs))]
+    replaces = onto is None and recipe.proof is None
     with Pins(storage for storage in there if storage is not None):
-        storages = [
-            old or Storage(plan.pool, room) for old, room in zip(there, recipe.rooms, strict=True)
-        ]
+        drops, running = Counters.drops, Pins.running
+        try:
+            if replaces:
+                running.append((plan, reads, frame))
+            storages = [
+                old or Storage(plan.pool, room)
+                for old, room in zip(there, recipe.rooms, strict=True)
+            ]
+        finally:
+            if replaces:
+                del running[-1]
         outs = [s.present_address for s in storages]
+        if drops != Counters.drops and replaces and not _is_intact(plan, reads, ins, outs):
+            return None
         if onto is not None:
             if onto.copy is not None:
                 onto.copy(outs[0], ins[-1])  # type: ignore[arg-type]
@@ -653,18 +688,6 @@ def _copy_back(storage: Storage) -> bool:
         event = Recipe(settled_plan(storage.pool, storage.room), (), (), Mark(None))
         Counters.watch.rebuilt(event, (made,), (storage,), perf_counter() - began)
     return True
-
-
-def _in_holder(recipe: Recipe, index: int, made: Storage) -> Storage:
-    """The rebuilt bytes in the storage of this result, or in a new one where it is gone."""
-    waiting = recipe.holder(index)
-    if waiting is made:
-        return made
-    if waiting is not None:
-        waiting.block, made.address = made.address, None
-        return waiting
-    recipe.adopt(index, made)
-    return made
 
 
 def before_write(*storages: Storage) -> None:

@@ -14,6 +14,15 @@
    The records are those before the failed call's inputs and before the last record that saved each
    value with a recipe (`Recipe.saved`).
 4. Kernels' own scratch is in no record, and the engine keeps to 1.1 of the floor: hence `_SHARE`.
+
+# Note [Floor]
+The least limit for a call is what is plain, plus the most of these: the blocks of its inputs and
+results; and for each input, in the order of making, its own need and the blocks of the inputs
+before it (the order of Note [Replay] 1 needs no more, but for values that several inputs share).
+The need of a present or plain input is its block; that of a dropped one follows from its recipe in
+the same way. For a chain of calls this is the largest call; for residual nets the largest call and
+the skips around it; for a U-Net the largest call and the skips that are open there; for a balanced
+tree it grows with the depth.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.recipe import Recipe
-from rushlight.tape.program.program import Program, Reference, Step, writes_over
+from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call, template
-from rushlight.tape.record.op import Grad, Plan
+from rushlight.tape.record.op import Grad, Plan, writes_over
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
 

@@ -27,11 +27,10 @@ from typing import Any, NamedTuple
 
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool
-from rushlight.kernel.shapes import Map
 from rushlight.tape.record import call
 from rushlight.tape.record.call import make_storage
 from rushlight.tape.record.needed import Needed, fitted, make_dense
-from rushlight.tape.record.op import Grad, Op, Plan, Shadow, Static
+from rushlight.tape.record.op import Grad, Op, Plan, Shadow, Static, writes_over
 from rushlight.tape.record.value import Value
 
 
@@ -506,25 +505,6 @@ def _launches(program: Program) -> tuple[Launch, ...]:
         block = blocks[0] if blocks else (-1, 0)
         found.append(Launch(step.plan, numbers, _taker(places), *block, end, rest))
     return tuple(found)
-
-
-def writes_over(plan: Plan, out: int, given: int) -> bool:
-    """Whether result `out` may have the memory of input `given`: Note [Kernel arguments].
-
-    Both have one spec, and the kernel walks them in the same way.
-    """
-    kernel, spec = plan.kernel, plan.outs[out]
-    if kernel is None or spec is not plan.ins[given] or not spec.contiguous or not spec.numel:
-        return False
-    places = out, len(plan.outs) + given
-    if kernel.steps[places[0]] != kernel.steps[places[1]]:
-        return False  # a kernel may keep what it reads once, also along an axis of one element
-    rank = kernel.rank if isinstance(kernel, Map) else 3
-    if not rank:
-        return kernel.steps[out] == "1"
-    first, second = [plan.tail[rank * (k + 1) : rank * (k + 2)] for k in places]
-    sizes = plan.tail[:rank]
-    return all(n == 1 or a == b for n, a, b in zip(sizes, first, second, strict=True))
 
 
 def _homes(program: Program, last: dict[int, int]) -> dict[int, int]:

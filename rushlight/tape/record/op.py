@@ -171,6 +171,25 @@ def never(*_: Any) -> None:
     raise AssertionError("a user function is not run again")
 
 
+def writes_over(plan: Plan, out: int, given: int) -> bool:
+    """Whether result `out` may have the memory of input `given`: Note [Kernel arguments].
+
+    Both have one spec, and the kernel walks them in the same way.
+    """
+    kernel, spec = plan.kernel, plan.outs[out]
+    if kernel is None or spec is not plan.ins[given] or not spec.contiguous or not spec.numel:
+        return False
+    places = out, len(plan.outs) + given
+    if kernel.steps[places[0]] != kernel.steps[places[1]]:
+        return False  # a kernel may keep what it reads once, also along an axis of one element
+    rank = kernel.rank if isinstance(kernel, Map) else 3
+    if not rank:
+        return kernel.steps[out] == "1"
+    first, second = [plan.tail[rank * (k + 1) : rank * (k + 2)] for k in places]
+    sizes = plan.tail[:rank]
+    return all(n == 1 or a == b for n, a, b in zip(sizes, first, second, strict=True))
+
+
 class Plans:
     """Every plan that can be launched."""
 
