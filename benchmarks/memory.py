@@ -8,12 +8,18 @@ planned by those before it, the calls run again. Then steps inside and outside t
 and the row has the ratio of the least times. A share is of the activation peak: the largest
 allocation of a step less what is allocated before it. Where PyTorch is installed, the last rows of
 a model are its step, and its checkpoint of each block against that step; its peak is counted on
-`cuda` only. "fails" is a BudgetError, with the limit for the whole step that it names.
+`cuda` only.
+
+"fails" is a BudgetError. The floor is the most that a call of the failed step needs (Note [Floor]):
+what is static, gradients on their way, its inputs, rebuilt where they were dropped, and its
+results, without kernels' scratch. A limit below it is reported with it and the call's op; another
+that fails, with the limit that the error names.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import hashlib
 import json
@@ -67,7 +73,10 @@ def measure(model: str, device: str, shares: Any) -> None:
         found = row("budget", limit=limit)
         start = f"| {model} | {device} | {share} %, {mb(limit)} |"
         if "least" in found:
-            print(f"{start} fails: needs {mb(found['least'])} | | | | |", flush=True)
+            why = f"fails: needs {mb(found['least'])}"
+            if found["floor"] > limit:
+                why = f"below the floor, {mb(found['floor'])} ({found['call']})"
+            print(f"{start} {why} | | | | |", flush=True)
             continue
         bits = "same" if found["digest"] == plain["digest"] else "OTHER"
         print(
@@ -126,14 +135,18 @@ def budget(model: str, device: str, limit: int) -> dict[str, Any]:
     base = lib.memory.allocated(device)
     lib.memory.reset_peak(device)
     held = lib.memory.budget(base + limit, device=device)
-    grown = Growth()
+    grown, least = Growth(), None
     try:
         with held:
             for _ in range(STEPS):
                 before = lib.memory.recomputed()["calls"]
                 step()
     except lib.BudgetError as error:
-        return {"least": error.least - base}
+        least = error.required_bytes - base
+    if least is not None:  # the error holds memory until here
+        for parameter in parameters:
+            parameter.grad = None
+        return {"least": least, **floor_of(step, device, base + limit)}
     found = {
         "peak": lib.memory.peak(device) - base,
         "grown": grown.bytes(),
@@ -152,6 +165,39 @@ def budget(model: str, device: str, limit: int) -> dict[str, Any]:
         return seconds(step, wait)
 
     return found | {"ratio": least_ratio(bound, free)}
+
+
+def floor_of(step: Step, device: str, limit: int) -> dict[str, Any]:
+    """The most that a call needs, in a step that fails, beyond what is in use before it; its op."""
+    import rushlight as lib
+    from rushlight.devices.shared.registry import pool_of
+    from rushlight.tape.memory import replay, requirement
+    from rushlight.tape.memory.recipe import with_recipe
+
+    run, pool, before = replay.run_in_region, pool_of(device), lib.memory.allocated(device)
+    found = {"floor": 0, "call": ""}
+
+    def watched(plan: Any, inputs: Any, *rest: Any) -> Any:
+        storages = {value._memory for value in inputs}
+        own = [s for s in storages if s.recipe is not None and not s.recipe.fleeting]
+        replaced = [
+            room
+            for i, room in enumerate(plan.rooms)
+            if any(replay.may_replace(plan, i, inputs, s) for s in own)
+        ]
+        flying = [s.room for s in with_recipe(pool) if s.block and s.recipe.fleeting]
+        keys = [(s.recipe, s.recipe.index_of(s)) for s in own]
+        rooms = sum(plan.rooms) - max(replaced, default=0)
+        need = requirement.static_bytes(pool) + sum(flying) - before
+        need += requirement.Floor().of(keys, rooms)
+        if need > found["floor"]:
+            found.update(floor=need, call=plan.op.name)
+        return run(plan, inputs, *rest)
+
+    replay.run_in_region = watched
+    with contextlib.suppress(lib.BudgetError), lib.memory.budget(limit, device=device):
+        step()
+    return found
 
 
 def pytorch(model: str, device: str, blocks: bool) -> dict[str, Any]:

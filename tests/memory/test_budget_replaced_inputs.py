@@ -79,12 +79,12 @@ def test_a_block_that_another_thread_took(base, monkeypatch):
     """The result is then elsewhere, and the input is brought again."""
     want = bits((base * 2.0).sigmoid())
     answers = [False]
-    intact = replay._is_intact
+    intact = replay.is_intact
 
     def lost_once(*call: object) -> bool:
         return answers.pop() if answers else intact(*call)
 
-    monkeypatch.setattr(replay, "_is_intact", lost_once)
+    monkeypatch.setattr(replay, "is_intact", lost_once)
     assert inside(1.1, lambda: bits((base * 2.0).sigmoid())) == want
     assert not answers
 

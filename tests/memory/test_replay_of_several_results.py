@@ -57,7 +57,7 @@ def test_the_same_bits_or_a_clean_refusal_at_every_limit(program: Callable[[Any]
     gc.collect()
     start = memory.allocated()
     ended = refused = 0
-    for limit in range(150_000, 1_650_000, 6_000):  # 250 of them
+    for limit in range(120_000, 1_620_000, 6_000):  # 250 of them
         memory.empty_cache()
         try:
             with memory.budget(start + limit):

@@ -168,7 +168,7 @@ class Pins:
                 continue
             if storage.room != room or storage.block is None or plan is None:
                 continue
-            if any(_may_replace(plan, i, inputs, storage) for i in range(len(plan.outs))):
+            if any(may_replace(plan, i, inputs, storage) for i in range(len(plan.outs))):
                 return [storage]
         return []
 
@@ -205,7 +205,7 @@ class Pins:
         return alive
 
 
-def _may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) -> bool:
+def may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) -> bool:
     """Whether result `out` may be written over a storage, which is some of the inputs."""
     places = [i for i, value in enumerate(inputs) if value._memory is storage]
     return plan.launch is plan.plain and all(
@@ -213,14 +213,14 @@ def _may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) 
     )
 
 
-def _is_intact(
+def is_intact(
     plan: Plan, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int | None]
 ) -> bool:
     """Whether the inputs are at these addresses, or a result that may replace them is."""
     for value, address in zip(inputs, ins, strict=True):
         storage = value._memory
         if storage.present_address is None and not any(
-            out == address and _may_replace(plan, i, inputs, storage) for i, out in enumerate(outs)
+            out == address and may_replace(plan, i, inputs, storage) for i, out in enumerate(outs)
         ):
             return False
     return True
@@ -318,7 +318,7 @@ def _run_pinned(
             storage = make_storage(pool, room)
             storages.append(storage)
             outs.append(storage.address)
-        if before != Counters.drops and not _is_intact(plan, inputs, ins, outs):
+        if before != Counters.drops and not is_intact(plan, inputs, ins, outs):
             return None, UNTIMED
         drops, began = Counters.drops, perf_counter()
         plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
@@ -662,7 +662,7 @@ def _run_again(recipe: Recipe, reads: Sequence[Read], frame: Frame) -> list[Stor
             if replaces:
                 del running[-1]
         outs = [s.present_address for s in storages]
-        if drops != Counters.drops and replaces and not _is_intact(plan, reads, ins, outs):
+        if drops != Counters.drops and replaces and not is_intact(plan, reads, ins, outs):
             return None
         if onto is not None:
             if onto.copy is not None:
