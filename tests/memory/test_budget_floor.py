@@ -1,4 +1,4 @@
-"""Random graphs inside a limit of 1.1 of their floor: they fit, with the same bits.
+"""Random graphs inside a limit of their floor, or 1.1 of it: they fit, with the same bits.
 
 The floor (Note [Floor]) is computed here, from the recipes of a run without a limit.
 """
@@ -179,7 +179,7 @@ def check(work: Callable, seed: int, device: str, share: float = 1.1) -> bool:
 
 @pytest.mark.parametrize("work", [once, twice, second_order])
 def test_it_fits_into_the_floor(work):
-    assert sum(check(work, seed, "cpu") for seed in range(16)) > 8
+    assert sum(check(work, seed, "cpu", share=1.0) for seed in range(16)) > 8
 
 
 def test_it_fits_on_every_device(device):
