@@ -172,7 +172,7 @@ def floor_of(step: Step, device: str, limit: int) -> dict[str, Any]:
     import rushlight as lib
     from rushlight.devices.shared.registry import pool_of
     from rushlight.tape.memory import replay, requirement
-    from rushlight.tape.memory.recipe import with_recipe
+    from rushlight.tape.memory.recipe import may_replace, with_recipe
 
     run, pool, before = replay.run_in_region, pool_of(device), lib.memory.allocated(device)
     found = {"floor": 0, "call": ""}
@@ -183,7 +183,7 @@ def floor_of(step: Step, device: str, limit: int) -> dict[str, Any]:
         replaced = [
             room
             for i, room in enumerate(plan.rooms)
-            if any(replay.may_replace(plan, i, inputs, s) for s in own)
+            if any(may_replace(plan, i, inputs, s) for s in own)
         ]
         flying = [s.room for s in with_recipe(pool) if s.block and s.recipe.fleeting]
         keys = [(s.recipe, s.recipe.index_of(s)) for s in own]

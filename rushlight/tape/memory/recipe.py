@@ -27,13 +27,13 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import uint8
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage
-from rushlight.tape.record.op import Op, Plan
+from rushlight.tape.record.op import Op, Plan, writes_over
 from rushlight.tape.record.value import Node, Value
 
 LONGEST = 4096
@@ -209,6 +209,27 @@ class Read:
     def __init__(self, storage: Storage, offset: int) -> None:
         self._memory = storage
         self._offset = offset
+
+
+def may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) -> bool:
+    """Whether result `out` may be written over a storage, which is some of the inputs."""
+    places = [i for i, value in enumerate(inputs) if value._memory is storage]
+    return plan.launch is plan.plain and all(
+        not inputs[i]._offset and writes_over(plan, out, i) for i in places
+    )
+
+
+def is_intact(
+    plan: Plan, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int | None]
+) -> bool:
+    """Whether the inputs are at these addresses, or a result that may replace them is."""
+    for value, address in zip(inputs, ins, strict=True):
+        storage = value._memory
+        if storage.present_address is None and not any(
+            out == address and may_replace(plan, i, inputs, storage) for i, out in enumerate(outs)
+        ):
+            return False
+    return True
 
 
 def source_of(value: Value) -> Source:

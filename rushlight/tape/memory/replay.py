@@ -49,7 +49,9 @@ from rushlight.tape.memory.recipe import (
     Source,
     forget_reads,
     in_holder,
+    is_intact,
     make_plain,
+    may_replace,
     readers,
     serial_of,
     settle,
@@ -60,7 +62,7 @@ from rushlight.tape.memory.recipe import (
     turn_of,
 )
 from rushlight.tape.record import template
-from rushlight.tape.record.op import Plan, writes_over
+from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import describe_writes
@@ -86,15 +88,18 @@ class Counters:
     watch: ClassVar[Any] = None
 
 
+# A kernel that is about to run: its plan, or None where no result may replace an input; its inputs;
+# its results so far; of a replay, the frame.
+Running = tuple["Plan | None", Sequence[Any], list[Storage], "Frame | None"]
+
+
 class Pins:
     """Storages that must not be dropped during one call; a context manager."""
 
     __slots__ = ("__weakref__", "expected", "frames", "groups", "me", "uses")
 
     every: ClassVar[list[weakref.ref[Pins]]] = []
-    # The inputs of running kernels, and their plans, where results may replace inputs; of a
-    # replay's, the frame.
-    running: ClassVar[list[tuple[Plan | None, Sequence[Any], Frame | None]]] = []
+    running: ClassVar[list[Running]] = []
 
     def __init__(self, storages: Iterable[Storage] = ()) -> None:
         self.groups: list[list[Storage]] = [list(storages)]
@@ -142,7 +147,7 @@ class Pins:
     @classmethod
     def pinned(cls, frames: bool = False) -> set[Storage]:
         """All pinned storages; with `frames` also those that a frame can give up."""
-        found = {value._memory for _, inputs, _ in cls.running for value in inputs}
+        found = {value._memory for _, inputs, *_ in cls.running for value in inputs}
         for pins in cls._alive():
             for group in pins.groups:
                 found.update(group)
@@ -153,9 +158,13 @@ class Pins:
 
     @classmethod
     def replaceable(cls, room: int) -> list[Storage]:
-        """An input of the running kernel whose block a result of this room may get, or none."""
-        plan, inputs, own = cls.running[-1] if cls.running else (None, (), None)
-        others = {value._memory for _, more, _ in cls.running[:-1] for value in more}
+        """An input of the running kernel whose block its next result may get, or none."""
+        if not cls.running:
+            return []
+        plan, inputs, made, own = cls.running[-1]
+        if plan is None or len(made) == len(plan.outs):  # it runs: this is its scratch
+            return []
+        others = {value._memory for _, more, *_ in cls.running[:-1] for value in more}
         for pins in cls._alive():
             others.update(*pins.groups)
             for frame in pins.frames:
@@ -166,9 +175,8 @@ class Pins:
             recipe = storage.recipe
             if recipe is None or recipe.fleeting or recipe.is_settled or storage in others:
                 continue
-            if storage.room != room or storage.block is None or plan is None:
-                continue
-            if any(may_replace(plan, i, inputs, storage) for i in range(len(plan.outs))):
+            present = storage.room == room and storage.block is not None
+            if present and may_replace(plan, len(made), inputs, storage):
                 return [storage]
         return []
 
@@ -203,27 +211,6 @@ class Pins:
         if len(alive) < len(cls.every):  # Ctrl-C left some behind
             cls.every[:] = [pins.me for pins in alive]
         return alive
-
-
-def may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) -> bool:
-    """Whether result `out` may be written over a storage, which is some of the inputs."""
-    places = [i for i, value in enumerate(inputs) if value._memory is storage]
-    return plan.launch is plan.plain and all(
-        not inputs[i]._offset and writes_over(plan, out, i) for i in places
-    )
-
-
-def is_intact(
-    plan: Plan, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int | None]
-) -> bool:
-    """Whether the inputs are at these addresses, or a result that may replace them is."""
-    for value, address in zip(inputs, ins, strict=True):
-        storage = value._memory
-        if storage.present_address is None and not any(
-            out == address and may_replace(plan, i, inputs, storage) for i, out in enumerate(outs)
-        ):
-            return False
-    return True
 
 
 def run_in_region(
@@ -275,9 +262,9 @@ def _write_over(
     over: int,
 ) -> list[Storage]:
     running, pool = Pins.running, plan.pool
-    storages = []
+    storages: list[Storage] = []
     try:
-        running.append((None, inputs, None))
+        running.append((None, inputs, storages, None))
         for i, room in enumerate(plan.rooms):
             storages.append(inputs[0]._memory if i == over else make_storage(pool, room))
     finally:
@@ -311,9 +298,10 @@ def _run_pinned(
     """The results, and the time of the launch: Note [Foresight] 3. None: an input is gone."""
     # No call between `append` and `try` or in `finally`: Ctrl-C leaves nothing pinned.
     running, pool = Pins.running, plan.pool
-    storages, outs, before = [], [], Counters.drops
+    storages: list[Storage] = []
+    outs, before = [], Counters.drops
     try:
-        running.append((plan, inputs, None))
+        running.append((plan, inputs, storages, None))
         for room in plan.rooms:
             storage = make_storage(pool, room)
             storages.append(storage)
@@ -649,20 +637,17 @@ def _run_again(recipe: Recipe, reads: Sequence[Read], frame: Frame) -> list[Stor
     # Present results are written again, with the same bits; room for the others must not drop them.
     there = [recipe.present(i) for i in range(len(recipe.outs))]
     replaces = onto is None and recipe.proof is None
+    storages: list[Storage] = []
     with Pins(storage for storage in there if storage is not None):
         drops, running = Counters.drops, Pins.running
         try:
-            if replaces:
-                running.append((plan, reads, frame))
-            storages = [
-                old or Storage(plan.pool, room)
-                for old, room in zip(there, recipe.rooms, strict=True)
-            ]
+            running.append((plan if replaces else None, reads, storages, frame))
+            for old, room in zip(there, recipe.rooms, strict=True):
+                storages.append(old or Storage(plan.pool, room))
         finally:
-            if replaces:
-                del running[-1]
+            del running[-1]
         outs = [s.present_address for s in storages]
-        if drops != Counters.drops and replaces and not is_intact(plan, reads, ins, outs):
+        if drops != Counters.drops and not is_intact(plan, reads, ins, outs):
             return None
         if onto is not None:
             if onto.copy is not None:
