@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -354,3 +356,18 @@ def test_units():
         "3.0 MiB",
         "2.5 GiB",
     ]
+
+
+def test_an_error_where_nothing_is_in_use():
+    """In a fresh process; a list that is empty says so."""
+    program = """
+import rushlight as rl
+try:
+    with rl.memory.budget(10):
+        rl.zeros(1000)
+except rl.BudgetError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "In use: nothing. " in done.stdout, done.stdout + done.stderr
+    assert "Could be freed: nothing; the call alone needs more." in done.stdout
