@@ -288,7 +288,89 @@ def test_argmax_with_index_and_extent(bench: Bench) -> None:
     assert np.array_equal(bench.get(out, (6,), t.int64), x[:, :, 0].argmax(1))
 
 
+def softmax_kernel(vector: str) -> Rowwise:
+    a = arg(0, t.float32)
+    shifted = s.exp(a - row(0, t.float32))
+    passes = (Reduce("max", a), Reduce("sum", shifted))
+    stores = (shifted / row(1, t.float32), row(1, t.float32))
+    outputs = (t.float32, t.float32)
+    return Rowwise(
+        outputs, ("element", "row"), (t.float32,), (), passes, stores, vector, ("1", "1", "1")
+    )
+
+
+def softmax(bench: Bench, x: Array, vector: str, shift: int) -> tuple[bytes, bytes]:
+    """The bits of a softmax of x's axis 1, operands `shift` elements into their blocks."""
+    outer, axis, inner = x.shape
+    places = [bench.put(np.zeros(n, "f4"), shift) for n in (x.size, outer * inner)]
+    full = (axis * inner, inner, 1)
+    launch = bench.device.build(softmax_kernel(vector))
+    launch(*places, bench.put(x, shift), *x.shape, *full, inner, 0, 1, *full)
+    made = bench.get(places[0], x.shape, t.float32), bench.get(places[1], (outer, inner), t.float32)
+    return made[0].tobytes(), made[1].tobytes()
+
+
+@pytest.mark.parametrize("axis", [48, 1024, 6000, 20000])
+def test_a_row_has_the_same_bits_whatever_its_address(bench: Bench, axis: int) -> None:
+    x = sample(t.float32, (2, axis, 1), 5)
+    assert softmax(bench, x, "axis", 0) == softmax(bench, x, "axis", 1)
+
+
+def test_a_long_row_has_the_same_bits_among_few_and_many(bench: Bench) -> None:
+    x = sample(t.float32, (1, 17000, 1), 6)
+    few, _ = softmax(bench, x, "axis", 0)
+    many, _ = softmax(bench, np.repeat(x, 512, 0), "axis", 0)
+    assert many == few * 512
+
+
+@pytest.mark.parametrize("axis", [40, 100, 1500])
+def test_columns_have_the_same_bits_whatever_their_address(bench: Bench, axis: int) -> None:
+    x = sample(t.float32, (2, axis, 64), 7)
+    assert softmax(bench, x, "inner", 0) == softmax(bench, x, "inner", 1)
+
+
+@pytest.mark.parametrize("dtype", [t.float32, t.bfloat16], ids=lambda d: d.name)
+def test_turned_and_broadcast_maps(bench: Bench, dtype: DType) -> None:
+    need(bench, dtype)
+    a, b = sample(dtype, (300, 256), 1), sample(dtype, (256,), 2)
+    x, y = arg(0, t.float32), arg(1, t.float32)
+    turned = Map((dtype,), (dtype, dtype), (), (x + y,), 2, ("1", "n", "0"))
+    out = bench.put(np.zeros((256, 300), NUMPY[dtype.name]))
+    bench.device.build(turned)(
+        *(out, bench.put(a), bench.put(b), 256, 300),
+        *(300, 1, 1, 256, 1, 0),
+    )
+    want = a.astype("f4").T + b.astype("f4")[:, None]
+    assert np.array_equal(bench.get(out, (256, 300), dtype), want.astype(NUMPY[dtype.name]))
+    biased = Map((dtype,), (dtype, dtype), (), (x + y,), 2, ("1", "1", "1"))
+    for shift in (0, 1):
+        out = bench.put(np.zeros((300, 256), NUMPY[dtype.name]), shift)
+        places = (out, bench.put(a, shift), bench.put(b, shift))
+        bench.device.build(biased)(*places, 300, 256, 256, 1, 256, 1, 0, 1)
+        want = a.astype("f4") + b.astype("f4")
+        assert np.array_equal(bench.get(out, (300, 256), dtype), want.astype(NUMPY[dtype.name]))
+
+
 # ---- contractions ----
+
+
+@pytest.mark.parametrize("dtype", [t.float32, t.float16], ids=lambda d: d.name)
+def test_products_have_the_same_bits_in_every_form(bench: Bench, dtype: DType) -> None:
+    """Few and many tiles, vectors and elements, and one element per invocation."""
+    a, b = sample(dtype, (1300, 40), 1), sample(dtype, (40, 1408), 2)
+    launch = bench.device.build(Contract(dtype, t.float32))
+
+    def product(rows: int, columns: int, shift: int) -> Array:
+        out = bench.put(np.zeros((rows, columns), NUMPY[dtype.name]), shift)
+        places = (out, bench.put(a, shift), bench.put(b, shift))
+        strides = (0, 0, columns, 1, 0, 0, 40, 1, 0, 0, 1408, 1)
+        launch(*places, 1, 1, rows, columns, 40, *strides)
+        return bench.get(out, (rows, columns), dtype)
+
+    whole = product(1300, 1408, 0)
+    assert np.array_equal(product(1300, 1408, 1), whole)
+    assert np.array_equal(product(100, 120, 0), whole[:100, :120])
+    assert np.array_equal(product(7, 30, 0), whole[:7, :30])
 
 
 @pytest.mark.parametrize("dtype", t.NUMBER, ids=lambda d: d.name)

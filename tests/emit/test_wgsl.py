@@ -13,7 +13,7 @@ from rushlight.core.errors import DeviceError
 from rushlight.emit.wgsl.kernels import emit, schedule
 from rushlight.emit.wgsl.layout import alias_pattern, layout_of
 from rushlight.emit.wgsl.library import library_text
-from rushlight.emit.wgsl.types import FUSED, literal
+from rushlight.emit.wgsl.types import FUSED, LANES, literal
 from rushlight.kernel.shapes import (
     Contract,
     Convolve,
@@ -55,6 +55,8 @@ CENTRED = Rowwise(
     ("1", "1", "1"),
 )
 
+TURNED = Map((t.float32,), (t.float32,), (), (X * 2,), 2, ("1", "n"))
+
 CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "map_flat": (SCALED, PLAIN, None, ""),
     "map_in_place": (SCALED, PLAIN, (0, 0, 1), ""),
@@ -67,21 +69,23 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     ),
     "map_anomaly": (replace(SCALED, anomaly=(0, 1)), PLAIN, None, ""),
     "map_packed_anomaly": (replace(HALVED, anomaly=(0,)), PLAIN, None, "packed"),
-    "rowwise_anomaly": (replace(CENTRED, anomaly=()), PLAIN, None, "256"),
-    "rowwise": (CENTRED, PLAIN, None, "256"),
+    "map_turned": (TURNED, PLAIN, None, "turned0"),
+    "rowwise_anomaly": (replace(CENTRED, anomaly=()), PLAIN, None, "32.1h"),
+    "rowwise": (CENTRED, PLAIN, None, "64.1hv"),
+    "rowwise_shuffled": (CENTRED, PLAIN | {LANES}, None, "64.1hv"),
     "rowwise_columns": (
         replace(CENTRED, vector="inner", steps=("1", "1", "1")),
-        *(PLAIN, None, "8/partial/0"),
+        *(PLAIN, None, "8x4/partial/0"),
     ),
-    "rowwise_partial": (CENTRED, PLAIN, None, "256/partial/0"),
-    "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled"),
+    "rowwise_partial": (CENTRED, PLAIN, None, "256.1sv/partial/0"),
+    "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled:kgv:64"),
     "convolve_tiled": (Convolve(t.float32, "image"), PLAIN, None, "tiled"),
     "convolve_back": (Convolve(t.float16, "back", rank=1), PLAIN, None, ""),
     "convolve_sum": (Convolve(t.float32, "weights", rank=3), PLAIN, None, "sum/parts"),
     "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),
     "scan": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, ""),
     "scan_more": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, "+"),
-    "contract_tiled_more": (Contract(t.float32, t.float32), PLAIN, None, "tiled+"),
+    "contract_tiled_more": (Contract(t.float32, t.float32), PLAIN, None, "tiled:sss:64+"),
     "contract_plain_more": (Contract(t.bfloat16, t.float32), PLAIN, None, "+"),
     "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
     "scatter_add": (Scatter(t.float16, t.int32), PLAIN, None, ""),
@@ -136,25 +140,72 @@ def test_aliases_and_layout() -> None:
 
 def test_packed_form_only_where_words_are_whole() -> None:
     choose = schedule(BELOW)
-    assert choose((1000,), (0, 0)) == (("packed", 1, 1024),)
-    assert choose((1000,), (4, 3))[0].form == "packed"
-    assert choose((1000,), (1, 0))[0].form == ""
+    assert choose((1000,), (0, 0), ()) == (("packed", 1, 1024),)
+    assert choose((1000,), (4, 3), ())[0].form == "packed"
+    assert choose((1000,), (1, 0), ())[0].form == ""
 
 
 def test_wide_form_only_where_vectors_are_whole() -> None:
     choose, n = schedule(SCALED), 1 << 16
-    assert choose((n,), (0, 4, 1)) == (("wide", 64, 1024),)  # the last operand does not move
-    forms = [choose((n,), (0, 2, 0)), choose((n + 2,), (0, 0, 0)), choose((n // 2,), (0, 0, 0))]
-    assert [steps[0].form for steps in forms] == [""] * 3
-    assert schedule(replace(SCALED, anomaly=()))((n,), (0, 0, 0))[0].form == ""
+    assert choose((n,), (0, 4, 1), ()) == (("wide", 64, 1024),)  # the last operand does not move
+    given = [((n,), (0, 2, 0)), ((n + 2,), (0, 0, 0)), ((n // 2,), (0, 0, 0))]
+    assert [choose(*each, ())[0].form for each in given] == [""] * 3
+    assert schedule(replace(SCALED, anomaly=()))((n,), (0, 0, 0), ())[0].form == ""
+
+
+def test_a_strided_map_is_wide_where_its_rows_are_vectors() -> None:
+    choose, sizes = schedule(replace(SCALED, rank=2, steps=("1", "1", "1"))), (256, 512)
+    assert choose(sizes, (0, 0, 0), (512, 1, 512, 1, 0, 1))[0].form == "wide"
+    assert choose(sizes, (0, 0, 4), (512, 1, 516, 1, 0, 1))[0].form == "wide"
+    assert choose(sizes, (0, 0, 0), (512, 1, 513, 1, 0, 1))[0].form == ""
+    assert choose((256, 510), (0, 0, 0), (510, 1, 510, 1, 0, 1))[0].form == ""
+
+
+def test_a_transposed_input_goes_through_tiles() -> None:
+    choose = schedule(TURNED)
+    assert choose((300, 500), (0, 0), (500, 1, 1, 300)) == (("turned0", 10 * 16, 1024),)
+    assert choose((300, 500), (0, 0), (500, 1, 2, 600))[0].form == ""
+    assert choose((12, 50000), (0, 0), (50000, 1, 1, 12))[0].form == ""
+    assert schedule(replace(TURNED, anomaly=()))((300, 500), (0, 0), (500, 1, 1, 300))[0].form == ""
 
 
 def test_walkers_depend_on_the_axis_alone() -> None:
-    choose = schedule(CENTRED)
-    assert {choose((outer, 4096, 1), ())[0].form for outer in (1, 7, 5000)} == {"256"}
-    assert {choose((outer, 1000, 1), ())[0].form for outer in (1, 7, 5000)} == {"32"}
-    assert {choose((outer, 32, 1), ())[0].form for outer in (1, 7, 5000)} == {"8"}
-    assert {choose((outer, 3, 1), ())[0].form for outer in (1, 7, 5000)} == {"1"}
-    assert [step.form for step in choose((3, 20000, 1), ())] == [
-        *("256/partial/0", "256/combine/0", "256/elements", "256/rows")
+    choose, rows = schedule(CENTRED), (1, 7, 5000)
+    chosen = {32768: "256.8s", 8192: "256.8h", 4096: "128.8h", 1000: "32.8h", 32: "8.1h", 3: "1.1h"}
+    for axis, form in chosen.items():
+        strides = (axis, 1, 0, 1, 0, 0, axis, 1, 0)
+        found = {choose((n, axis, 1), (0, 0, 0), strides)[0].form.split("/")[0] for n in rows}
+        assert found == {form if axis % 4 else form + "v"}
+        assert choose((3, axis, 1), (1, 0, 0), strides)[0].form.split("/")[0] == form
+    strides = (20000, 1, 0, 1, 0, 0, 20000, 1, 0)
+    assert [step.form for step in choose((3, 20000, 1), (0, 0, 0), strides)] == [
+        *("256.8sv/partial/0", "256.8sv/combine/0", "256.8sv/elements", "256.8sv/rows")
     ]
+    assert len(choose((600, 20000, 1), (0, 0, 0), strides)) == 1
+
+
+def test_columns_are_read_as_vectors_where_they_can() -> None:
+    kernel = replace(CENTRED, vector="inner")
+    choose, strides = schedule(kernel), (0, 64, 1, 0, 0, 1, 0, 64, 1)
+    assert choose((1, 100, 64), (0, 0, 0), strides)[0].form == "8x4"
+    assert choose((1, 50, 64), (0, 0, 0), strides)[0].form == "1x4"
+    assert choose((1, 100, 64), (0, 0, 2), strides)[0].form == "8x1"
+    folded = replace(kernel, outputs=(t.float32,), kinds=("row",), stores=(row(0, t.float32),))
+    forms = schedule(replace(folded, steps=("1", "1")))((1, 5000, 64), (0, 0), (0, 0, 1, 0, 64, 1))
+    assert [step.form for step in forms] == ["8x4/partial/0", "8x4/finish/0"]
+
+
+def test_products_choose_tiles_by_sizes_and_ways_by_layouts() -> None:
+    choose = schedule(Contract(t.float32, t.float32))
+
+    def form(m: int, n: int, k: int, offset: int = 0, turned: bool = False) -> str:
+        b = (1, k) if turned else (n, 1)
+        strides = (0, 0, n, 1, 0, 0, k, 1, 0, 0, *b)
+        return choose((1, 1, m, n, k), (0, offset, 0), strides)[0].form
+
+    assert form(4096, 4096, 64) == "tiled:kgv:128"
+    assert form(4096, 4096, 64, turned=True) == "tiled:kkv:128"
+    assert form(64, 4096, 64) == "tiled:kgv:64"
+    assert form(100, 100, 64, offset=1) == "tiled:sgv:64"
+    assert form(100, 101, 63) == "tiled:sss:64"
+    assert form(8, 100, 64) == ""

@@ -23,31 +23,11 @@ struct Launch {
     stride2_3: u32,
 }
 @group(0) @binding(0) var<uniform> launch: Launch;
-@group(0) @binding(1) var<storage, read_write> buffer0: array<u32>;
-@group(0) @binding(2) var<storage, read> buffer1: array<u32>;
-@group(0) @binding(3) var<storage, read> buffer2: array<u32>;
-var<workgroup> tile_a: array<vec4<f32>, 272>;
-var<workgroup> tile_b: array<vec4<f32>, 272>;
-fn a_at(batch_a: u32, m: u32, k: u32) -> f32 {
-    if (m < launch.size2 && k < launch.size4) { return load1(batch_a + m * launch.stride1_2 + k * launch.stride1_3); }
-    return 0.0f;
-}
-fn b_at(batch_b: u32, k: u32, n: u32) -> f32 {
-    if (n < launch.size3 && k < launch.size4) { return load2(batch_b + k * launch.stride2_2 + n * launch.stride2_3); }
-    return 0.0f;
-}
-fn load1(at: u32) -> f32 {
-    let here = launch.offset1 + at;
-    return bitcast<f32>(buffer1[here]);
-}
-fn load2(at: u32) -> f32 {
-    let here = launch.offset2 + at;
-    return bitcast<f32>(buffer2[here]);
-}
-fn store0(at: u32, value: f32) {
-    let here = launch.offset0 + at;
-    buffer0[here] = bitcast<u32>(value);
-}
+@group(0) @binding(1) var<storage, read_write> buffer0: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> buffer1: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read> buffer2: array<vec4<u32>>;
+var<workgroup> tile_a: array<vec4<f32>, 256>;
+var<workgroup> tile_b: array<vec4<f32>, 256>;
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group_id: vec3<u32>,
@@ -55,8 +35,8 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let group = launch.base + group_id.y * groups.x + group_id.x;
-    let across = (launch.size3 + 63u) / 64u;
-    let down = (launch.size2 + 63u) / 64u;
+    let across = (launch.size3 + 64u - 1u) / 64u;
+    let down = (launch.size2 + 64u - 1u) / 64u;
     let batch = group / (across * down);
     let x = batch / launch.size1;
     let y = batch % launch.size1;
@@ -66,63 +46,152 @@ fn main(
     let batch_b = x * launch.stride2_0 + y * launch.stride2_1;
     let first_m = ((group / across) % down) * 64u;
     let first_n = (group % across) * 64u;
-    // Neighbouring invocations read along the dimension of stride 1.
-    let by_k_a = launch.stride1_3 == 1u;
-    let by_k_b = launch.stride2_2 == 1u && launch.stride2_3 != 1u;
-    let k_a = select(lane / 16u, lane % 16u, by_k_a);
-    let g_a = select(lane % 16u, lane / 16u, by_k_a);
-    let k_b = select(lane / 16u, lane % 16u, by_k_b);
-    let g_b = select(lane % 16u, lane / 16u, by_k_b);
-    let m_a = first_m + g_a * 4u;
-    let n_b = first_n + g_b * 4u;
-    var sum0 = vec4<f32>(0.0f);
-    var sum1 = vec4<f32>(0.0f);
-    var sum2 = vec4<f32>(0.0f);
-    var sum3 = vec4<f32>(0.0f);
+    let k_a0 = (lane + 0u) % 4u * 4u;
+    let m_a0 = (lane + 0u) / 4u;
+    let from_a0 = batch_a + (first_m + m_a0) * launch.stride1_2 + k_a0 * launch.stride1_3;
+    let in_a0 = first_m + m_a0 < launch.size2;
+    var held_a0 = vec4<u32>(0u);
+    let k_b0 = (lane + 0u) / 16u;
+    let n_b0 = (lane + 0u) % 16u * 4u;
+    let from_b0 = batch_b + (first_n + n_b0) * launch.stride2_3 + k_b0 * launch.stride2_2;
+    let in_b0 = first_n + n_b0 < launch.size3;
+    var held_b0 = vec4<u32>(0u);
+    if (in_a0 && k_a0 + 0u < launch.size4) { held_a0 = buffer1[(launch.offset1 + from_a0 + 0u * launch.stride1_3) >> 2u]; } else { held_a0 = vec4<u32>(0u); }
+    if (in_b0 && k_b0 + 0u < launch.size4) { held_b0 = buffer2[(launch.offset2 + from_b0 + 0u * launch.stride2_2) >> 2u]; } else { held_b0 = vec4<u32>(0u); }
+    var sum0_0 = vec4<f32>(0.0f);
+    var sum1_0 = vec4<f32>(0.0f);
+    var sum2_0 = vec4<f32>(0.0f);
+    var sum3_0 = vec4<f32>(0.0f);
     for (var start = 0u; start < launch.size4; start += 16u) {
-        let ka = start + k_a;
-        let kb = start + k_b;
-        tile_a[k_a * 17u + g_a] = vec4<f32>(
-            a_at(batch_a, m_a, ka), a_at(batch_a, m_a + 1u, ka),
-            a_at(batch_a, m_a + 2u, ka), a_at(batch_a, m_a + 3u, ka));
-        tile_b[k_b * 17u + g_b] = vec4<f32>(
-            b_at(batch_b, kb, n_b), b_at(batch_b, kb, n_b + 1u),
-            b_at(batch_b, kb, n_b + 2u), b_at(batch_b, kb, n_b + 3u));
+        tile_a[(k_a0 + 0u) * 16u + ((m_a0 / 4u) ^ ((k_a0 + 0u) / 4u))][m_a0 % 4u] = bitcast<f32>(held_a0.x);
+        tile_a[(k_a0 + 1u) * 16u + ((m_a0 / 4u) ^ ((k_a0 + 1u) / 4u))][m_a0 % 4u] = bitcast<f32>(held_a0.y);
+        tile_a[(k_a0 + 2u) * 16u + ((m_a0 / 4u) ^ ((k_a0 + 2u) / 4u))][m_a0 % 4u] = bitcast<f32>(held_a0.z);
+        tile_a[(k_a0 + 3u) * 16u + ((m_a0 / 4u) ^ ((k_a0 + 3u) / 4u))][m_a0 % 4u] = bitcast<f32>(held_a0.w);
+        tile_b[k_b0 * 16u + (((n_b0 / 4u + 0u)) ^ (k_b0 / 4u))] = vec4<f32>(bitcast<f32>(held_b0.x), bitcast<f32>(held_b0.y), bitcast<f32>(held_b0.z), bitcast<f32>(held_b0.w));
         workgroupBarrier();
-        for (var k = 0u; k < 16u; k += 1u) {
-            let a = tile_a[k * 17u + lane / 16u];
-            let b = tile_b[k * 17u + lane % 16u];
-            sum0 = fma(vec4<f32>(a.x), b, sum0);
-            sum1 = fma(vec4<f32>(a.y), b, sum1);
-            sum2 = fma(vec4<f32>(a.z), b, sum2);
-            sum3 = fma(vec4<f32>(a.w), b, sum3);
-        }
+        let next = start + 16u;
+        if (in_a0 && k_a0 + next < launch.size4) { held_a0 = buffer1[(launch.offset1 + from_a0 + next * launch.stride1_3) >> 2u]; } else { held_a0 = vec4<u32>(0u); }
+        if (in_b0 && k_b0 + next < launch.size4) { held_b0 = buffer2[(launch.offset2 + from_b0 + next * launch.stride2_2) >> 2u]; } else { held_b0 = vec4<u32>(0u); }
+        let at_a0 = (lane / 16u) ^ 0u;
+        let at_b0 = (lane % 16u) ^ 0u;
+        let a0_0 = tile_a[0u + at_a0];
+        let b0_0 = tile_b[0u + at_b0];
+        sum0_0 = fma(vec4<f32>(a0_0.x), b0_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a0_0.y), b0_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a0_0.z), b0_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a0_0.w), b0_0, sum3_0);
+        let a1_0 = tile_a[16u + at_a0];
+        let b1_0 = tile_b[16u + at_b0];
+        sum0_0 = fma(vec4<f32>(a1_0.x), b1_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a1_0.y), b1_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a1_0.z), b1_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a1_0.w), b1_0, sum3_0);
+        let a2_0 = tile_a[32u + at_a0];
+        let b2_0 = tile_b[32u + at_b0];
+        sum0_0 = fma(vec4<f32>(a2_0.x), b2_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a2_0.y), b2_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a2_0.z), b2_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a2_0.w), b2_0, sum3_0);
+        let a3_0 = tile_a[48u + at_a0];
+        let b3_0 = tile_b[48u + at_b0];
+        sum0_0 = fma(vec4<f32>(a3_0.x), b3_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a3_0.y), b3_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a3_0.z), b3_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a3_0.w), b3_0, sum3_0);
+        let at_a4 = (lane / 16u) ^ 1u;
+        let at_b4 = (lane % 16u) ^ 1u;
+        let a4_0 = tile_a[64u + at_a4];
+        let b4_0 = tile_b[64u + at_b4];
+        sum0_0 = fma(vec4<f32>(a4_0.x), b4_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a4_0.y), b4_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a4_0.z), b4_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a4_0.w), b4_0, sum3_0);
+        let a5_0 = tile_a[80u + at_a4];
+        let b5_0 = tile_b[80u + at_b4];
+        sum0_0 = fma(vec4<f32>(a5_0.x), b5_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a5_0.y), b5_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a5_0.z), b5_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a5_0.w), b5_0, sum3_0);
+        let a6_0 = tile_a[96u + at_a4];
+        let b6_0 = tile_b[96u + at_b4];
+        sum0_0 = fma(vec4<f32>(a6_0.x), b6_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a6_0.y), b6_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a6_0.z), b6_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a6_0.w), b6_0, sum3_0);
+        let a7_0 = tile_a[112u + at_a4];
+        let b7_0 = tile_b[112u + at_b4];
+        sum0_0 = fma(vec4<f32>(a7_0.x), b7_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a7_0.y), b7_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a7_0.z), b7_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a7_0.w), b7_0, sum3_0);
+        let at_a8 = (lane / 16u) ^ 2u;
+        let at_b8 = (lane % 16u) ^ 2u;
+        let a8_0 = tile_a[128u + at_a8];
+        let b8_0 = tile_b[128u + at_b8];
+        sum0_0 = fma(vec4<f32>(a8_0.x), b8_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a8_0.y), b8_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a8_0.z), b8_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a8_0.w), b8_0, sum3_0);
+        let a9_0 = tile_a[144u + at_a8];
+        let b9_0 = tile_b[144u + at_b8];
+        sum0_0 = fma(vec4<f32>(a9_0.x), b9_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a9_0.y), b9_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a9_0.z), b9_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a9_0.w), b9_0, sum3_0);
+        let a10_0 = tile_a[160u + at_a8];
+        let b10_0 = tile_b[160u + at_b8];
+        sum0_0 = fma(vec4<f32>(a10_0.x), b10_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a10_0.y), b10_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a10_0.z), b10_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a10_0.w), b10_0, sum3_0);
+        let a11_0 = tile_a[176u + at_a8];
+        let b11_0 = tile_b[176u + at_b8];
+        sum0_0 = fma(vec4<f32>(a11_0.x), b11_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a11_0.y), b11_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a11_0.z), b11_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a11_0.w), b11_0, sum3_0);
+        let at_a12 = (lane / 16u) ^ 3u;
+        let at_b12 = (lane % 16u) ^ 3u;
+        let a12_0 = tile_a[192u + at_a12];
+        let b12_0 = tile_b[192u + at_b12];
+        sum0_0 = fma(vec4<f32>(a12_0.x), b12_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a12_0.y), b12_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a12_0.z), b12_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a12_0.w), b12_0, sum3_0);
+        let a13_0 = tile_a[208u + at_a12];
+        let b13_0 = tile_b[208u + at_b12];
+        sum0_0 = fma(vec4<f32>(a13_0.x), b13_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a13_0.y), b13_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a13_0.z), b13_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a13_0.w), b13_0, sum3_0);
+        let a14_0 = tile_a[224u + at_a12];
+        let b14_0 = tile_b[224u + at_b12];
+        sum0_0 = fma(vec4<f32>(a14_0.x), b14_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a14_0.y), b14_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a14_0.z), b14_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a14_0.w), b14_0, sum3_0);
+        let a15_0 = tile_a[240u + at_a12];
+        let b15_0 = tile_b[240u + at_b12];
+        sum0_0 = fma(vec4<f32>(a15_0.x), b15_0, sum0_0);
+        sum1_0 = fma(vec4<f32>(a15_0.y), b15_0, sum1_0);
+        sum2_0 = fma(vec4<f32>(a15_0.z), b15_0, sum2_0);
+        sum3_0 = fma(vec4<f32>(a15_0.w), b15_0, sum3_0);
         workgroupBarrier();
     }
-    let m = first_m + (lane / 16u) * 4u;
-    let n = first_n + (lane % 16u) * 4u;
-    if (m + 0u < launch.size2) {
-        if (n + 0u < launch.size3) { store0(batch_o + (m + 0u) * launch.stride0_2 + (n + 0u) * launch.stride0_3, sum0.x); }
-        if (n + 1u < launch.size3) { store0(batch_o + (m + 0u) * launch.stride0_2 + (n + 1u) * launch.stride0_3, sum0.y); }
-        if (n + 2u < launch.size3) { store0(batch_o + (m + 0u) * launch.stride0_2 + (n + 2u) * launch.stride0_3, sum0.z); }
-        if (n + 3u < launch.size3) { store0(batch_o + (m + 0u) * launch.stride0_2 + (n + 3u) * launch.stride0_3, sum0.w); }
+    if ((first_m + 0u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
+        let at0_0 = batch_o + (first_m + 0u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
+        buffer0[(launch.offset0 + at0_0) >> 2u] = vec4<u32>(bitcast<u32>(sum0_0.x), bitcast<u32>(sum0_0.y), bitcast<u32>(sum0_0.z), bitcast<u32>(sum0_0.w));
     }
-    if (m + 1u < launch.size2) {
-        if (n + 0u < launch.size3) { store0(batch_o + (m + 1u) * launch.stride0_2 + (n + 0u) * launch.stride0_3, sum1.x); }
-        if (n + 1u < launch.size3) { store0(batch_o + (m + 1u) * launch.stride0_2 + (n + 1u) * launch.stride0_3, sum1.y); }
-        if (n + 2u < launch.size3) { store0(batch_o + (m + 1u) * launch.stride0_2 + (n + 2u) * launch.stride0_3, sum1.z); }
-        if (n + 3u < launch.size3) { store0(batch_o + (m + 1u) * launch.stride0_2 + (n + 3u) * launch.stride0_3, sum1.w); }
+    if ((first_m + 1u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
+        let at1_0 = batch_o + (first_m + 1u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
+        buffer0[(launch.offset0 + at1_0) >> 2u] = vec4<u32>(bitcast<u32>(sum1_0.x), bitcast<u32>(sum1_0.y), bitcast<u32>(sum1_0.z), bitcast<u32>(sum1_0.w));
     }
-    if (m + 2u < launch.size2) {
-        if (n + 0u < launch.size3) { store0(batch_o + (m + 2u) * launch.stride0_2 + (n + 0u) * launch.stride0_3, sum2.x); }
-        if (n + 1u < launch.size3) { store0(batch_o + (m + 2u) * launch.stride0_2 + (n + 1u) * launch.stride0_3, sum2.y); }
-        if (n + 2u < launch.size3) { store0(batch_o + (m + 2u) * launch.stride0_2 + (n + 2u) * launch.stride0_3, sum2.z); }
-        if (n + 3u < launch.size3) { store0(batch_o + (m + 2u) * launch.stride0_2 + (n + 3u) * launch.stride0_3, sum2.w); }
+    if ((first_m + 2u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
+        let at2_0 = batch_o + (first_m + 2u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
+        buffer0[(launch.offset0 + at2_0) >> 2u] = vec4<u32>(bitcast<u32>(sum2_0.x), bitcast<u32>(sum2_0.y), bitcast<u32>(sum2_0.z), bitcast<u32>(sum2_0.w));
     }
-    if (m + 3u < launch.size2) {
-        if (n + 0u < launch.size3) { store0(batch_o + (m + 3u) * launch.stride0_2 + (n + 0u) * launch.stride0_3, sum3.x); }
-        if (n + 1u < launch.size3) { store0(batch_o + (m + 3u) * launch.stride0_2 + (n + 1u) * launch.stride0_3, sum3.y); }
-        if (n + 2u < launch.size3) { store0(batch_o + (m + 3u) * launch.stride0_2 + (n + 2u) * launch.stride0_3, sum3.z); }
-        if (n + 3u < launch.size3) { store0(batch_o + (m + 3u) * launch.stride0_2 + (n + 3u) * launch.stride0_3, sum3.w); }
+    if ((first_m + 3u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
+        let at3_0 = batch_o + (first_m + 3u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
+        buffer0[(launch.offset0 + at3_0) >> 2u] = vec4<u32>(bitcast<u32>(sum3_0.x), bitcast<u32>(sum3_0.y), bitcast<u32>(sum3_0.z), bitcast<u32>(sum3_0.w));
     }
 }

@@ -25,9 +25,12 @@ fn main(
     let group = launch.base + group_id.y * groups.x + group_id.x;
     let first = (group * 256u + lane) * 8u;
     if (first >= launch.size0) { return; }
-    let v1_0 = buffer1[((launch.offset1 + first) >> 2u) + 0u];
-    let v1_1 = buffer1[((launch.offset1 + first) >> 2u) + 1u];
-    let a2 = f32_of_bfloat16((buffer2[(launch.offset2 >> 1u) >> 2u][(launch.offset2 >> 1u) & 3u] >> ((launch.offset2 & 1u) * 16u)) & 0xffffu);
+    let at0 = launch.offset0 + first;
+    let at1 = launch.offset1 + first;
+    let at2 = launch.offset2;
+    let v1_0 = buffer1[(at1 >> 2u) + 0u];
+    let v1_1 = buffer1[(at1 >> 2u) + 1u];
+    let a2 = f32_of_bfloat16((buffer2[(at2 >> 1u) >> 2u][(at2 >> 1u) & 3u] >> ((at2 & 1u) * 16u)) & 0xffffu);
     let a1_0 = bitcast<f32>(v1_0.x);
     let t0_0 = a1_0;
     let t0_1 = a2;
@@ -60,5 +63,5 @@ fn main(
     let t7_0 = a1_7;
     let t7_1 = a2;
     let t7_2 = t7_0 + t7_1;
-    buffer0[((launch.offset0 + first) >> 3u) + 0u] = vec4<u32>(bfloat16_of_f32(t0_2) | (bfloat16_of_f32(t1_2) << 16u), bfloat16_of_f32(t2_2) | (bfloat16_of_f32(t3_2) << 16u), bfloat16_of_f32(t4_2) | (bfloat16_of_f32(t5_2) << 16u), bfloat16_of_f32(t6_2) | (bfloat16_of_f32(t7_2) << 16u));
+    buffer0[(at0 >> 3u) + 0u] = vec4<u32>(bfloat16_of_f32(t0_2) | (bfloat16_of_f32(t1_2) << 16u), bfloat16_of_f32(t2_2) | (bfloat16_of_f32(t3_2) << 16u), bfloat16_of_f32(t4_2) | (bfloat16_of_f32(t5_2) << 16u), bfloat16_of_f32(t6_2) | (bfloat16_of_f32(t7_2) << 16u));
 }

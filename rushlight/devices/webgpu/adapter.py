@@ -8,9 +8,9 @@ from typing import Any
 
 from rushlight.core import config
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.emit.wgsl.types import NATIVE_FLOAT64, NATIVE_INT64
+from rushlight.emit.wgsl.types import NATIVE_FLOAT64, NATIVE_INT64, SUBGROUPS
 
-_USEFUL = (NATIVE_INT64, NATIVE_FLOAT64)
+_USEFUL = (NATIVE_INT64, NATIVE_FLOAT64, SUBGROUPS)
 TIMING = "timestamp-query"
 _LIMITS = (
     "max-buffer-size",

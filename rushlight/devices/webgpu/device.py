@@ -8,9 +8,9 @@ from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.buffers import Buffers
 from rushlight.devices.webgpu.launch import build_launch
-from rushlight.devices.webgpu.probe import probe_fma
+from rushlight.devices.webgpu.probe import probe_fma, probe_lanes
 from rushlight.emit.wgsl.kernels import emit
-from rushlight.emit.wgsl.types import FUSED
+from rushlight.emit.wgsl.types import FUSED, LANES, SUBGROUPS
 from rushlight.kernel.shapes import Kernel, Library
 from rushlight.kernel.show import show
 
@@ -24,6 +24,8 @@ class WebGPUDevice(Buffers):
         super().__init__(opened, lambda: pool_of(self.name))
         if probe_fma(self):
             self.features |= {FUSED}
+        if SUBGROUPS in self.features and probe_lanes(self):
+            self.features |= {LANES}
 
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Library):

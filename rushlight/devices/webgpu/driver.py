@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.errors import DeviceError
 from rushlight.devices.webgpu.adapter import Opened
+from rushlight.devices.webgpu.shader import shader_maker
 from rushlight.devices.webgpu.stream import REOPEN, Stream
 
 
@@ -20,6 +21,7 @@ class Driver:
         self.features = opened.features
         self.lock = threading.RLock()
         self.stream = Stream(opened)
+        self.shader = shader_maker(opened.gpu)
 
     def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:
         """A pipeline for WGSL text with one launch block and these storage bindings.
@@ -35,7 +37,7 @@ class Driver:
         try:
             group_layout = self.gpu.create_bind_group_layout(entries=entries)
             layout = self.gpu.create_pipeline_layout(bind_group_layouts=[group_layout])
-            module = self.gpu.create_shader_module(code=text)
+            module = self.shader(text)
             stage = {"module": module, "entry_point": "main"}
             return self.gpu.create_compute_pipeline(layout=layout, compute=stage), group_layout
         except self.errors as error:

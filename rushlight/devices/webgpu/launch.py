@@ -26,7 +26,13 @@ from rushlight.emit.wgsl.kernels import (
     scratch_bytes,
     uses_scratch,
 )
-from rushlight.emit.wgsl.layout import Aliases, alias_pattern, layout_of, written_bindings
+from rushlight.emit.wgsl.layout import (
+    Aliases,
+    alias_pattern,
+    layout_of,
+    with_scratch,
+    written_bindings,
+)
 from rushlight.emit.wgsl.types import round_to_float32
 from rushlight.kernel.shapes import Contract, Gather, Kernel, Scan, Scatter
 
@@ -50,6 +56,8 @@ class Built:
         self.pipelines: dict[tuple[Aliases, str], tuple[Any, Any]] = {}
         self.bindings: dict[Key, Binding] = {}
         self.uses_status = isinstance(kernel, Gather | Scatter)
+        # Of a launch that is cut: Note [Launch block], with a scratch block.
+        self.pack_cut = struct.Struct(with_scratch(self.layout).pack_format()).pack
 
     def block_size(self, form: str) -> int:
         return -(-4 * len(layout_for(self.kernel, form).fields()) // 16) * 16
@@ -150,7 +158,7 @@ def _make_launch(built: Built, suffix: str) -> Launch:
         addresses = numbers[:count]
         offsets = [(a & OFFSET_MASK) // w for a, w in zip(addresses, widths, strict=True)]
         sizes = numbers[count:sizes_end]
-        steps = choose(sizes, offsets)
+        steps = choose(sizes, offsets, numbers[sizes_end:])
         if not steps[0].groups:
             return
         buffers = tuple([a >> NUMBER_BITS for a in addresses])
@@ -242,8 +250,7 @@ def _launch_cut(
     """A launch of several dispatches, which pass results on in a scratch block."""
     count, device, layout = len(buffers), built.device, built.layout
     room = room_for(scratch_bytes(built.kernel, numbers[count : count + layout.sizes]))
-    pack = struct.Struct(layout_for(built.kernel, steps[0].form).pack_format()).pack
-    block = pack(0, 0, *offsets, 0, *_fitting(numbers[count:], layout.params))
+    block = built.pack_cut(0, 0, *offsets, 0, *_fitting(numbers[count:], layout.params))
     # Taken before the lock: a drop may need it. It may be reused at once, by later dispatches.
     with Scratch(device.pool(), room) as (scratch,), device.lock:
         if built.uses_status:

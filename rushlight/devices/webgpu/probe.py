@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 
 from rushlight.core.dtypes import float32
-from rushlight.devices.webgpu.buffers import Buffers
+from rushlight.devices.webgpu.buffers import NUMBER_BITS, Buffers
 from rushlight.devices.webgpu.launch import build_launch
-from rushlight.emit.wgsl.types import FUSED
+from rushlight.emit.wgsl.module import GROUP
+from rushlight.emit.wgsl.types import FUSED, SUBGROUP
 from rushlight.kernel.shapes import Map
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg
@@ -32,3 +33,40 @@ def probe_fma(device: Buffers) -> bool:
         device.features = known
         device.free(address, 64)
     return bool(struct.unpack("<f", result)[0] == 2.0**-24)
+
+
+_LANES = f"""struct Launch {{
+    base: u32,
+}}
+@group(0) @binding(0) var<uniform> launch: Launch;
+@group(0) @binding(1) var<storage, read_write> buffer0: array<u32>;
+@compute @workgroup_size({GROUP})
+fn main(
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_size) size: u32,
+    @builtin(subgroup_invocation_id) number: u32,
+) {{
+    let other = subgroupShuffleXor(lane, {SUBGROUP // 2}u);
+    let shuffled = other == (lane ^ {SUBGROUP // 2}u);
+    let kept = size == {SUBGROUP}u && number == lane % {SUBGROUP}u && shuffled;
+    buffer0[lane] = select(0u, 1u, kept);
+}}
+"""
+
+
+def probe_lanes(device: Buffers) -> bool:
+    """Whether subgroups are runs of SUBGROUP neighbouring invocations, and shuffles work."""
+    pipeline, layout = device.compile(_LANES, (True,), 16)
+    address = device.alloc(4 * GROUP)
+    result = bytearray(4 * GROUP)
+    try:
+        blocks = {"buffer": device.stream.blocks, "offset": 0, "size": 16}
+        buffer = {"buffer": device.buffer(address >> NUMBER_BITS)}
+        group = device.bind_group(
+            layout, [{"binding": 0, "resource": blocks}, {"binding": 1, "resource": buffer}]
+        )
+        device.stream.record(pipeline, group, bytes(16), (1, 1), GROUP)
+        device.copy_out(address, memoryview(result))
+    finally:
+        device.free(address, 4 * GROUP)
+    return all(struct.unpack(f"<{GROUP}I", result))

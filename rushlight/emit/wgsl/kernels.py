@@ -13,14 +13,30 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rushlight.core.dtypes import compute_type
-from rushlight.emit.wgsl import convolve
+from rushlight.emit.wgsl import convolve, row_axis, row_columns
 from rushlight.emit.wgsl.attend import attend_text, groups_of
-from rushlight.emit.wgsl.contract import TILE, plain_contract_text, tiled_contract_text
+from rushlight.emit.wgsl.contract import (
+    plain_contract_text,
+    tiled_contract_text,
+    tiling,
+    tiling_of,
+)
 from rushlight.emit.wgsl.index import gather_text, scatter_text, slices_of
 from rushlight.emit.wgsl.layout import Aliases, Layout, flag_of, layout_of, separate, with_scratch
-from rushlight.emit.wgsl.map import map_text, packed_map_text, packed_run, wide_map_text, wide_run
+from rushlight.emit.wgsl.map import (
+    SIDE,
+    map_text,
+    packed_map_text,
+    packed_run,
+    staged_inputs,
+    turned_dimension,
+    turned_map_text,
+    turned_tiles,
+    wide_map_text,
+    wide_run,
+)
 from rushlight.emit.wgsl.module import GROUP, Module
-from rushlight.emit.wgsl.rows import Rows, chunk_of
+from rushlight.emit.wgsl.rows import Rows, stages
 from rushlight.emit.wgsl.scan import scan_text
 from rushlight.emit.wgsl.types import Features
 from rushlight.kernel.shapes import (
@@ -38,13 +54,6 @@ from rushlight.kernel.shapes import (
 from rushlight.scalar.elementary import lower
 
 LEAST_WIDE = 1 << 16  # elements: below, the wide form of a map is not worth another pipeline
-# Note [Rows in WGSL]: the walkers of a row up to some axis lengths, and the lengths from which rows
-# are cut.
-AXIS_WALKERS = ((4, 1), (64, 8), (1024, 32))
-LONG_COLUMN = 64
-COLUMN_WALKERS = 8
-CUT_COLUMN = 2048
-CUT_AXIS = 16384
 
 
 MORE = "+"  # suffix of a form of Scan or Contract: it continues from an earlier launch's output
@@ -58,8 +67,8 @@ class Dispatch(NamedTuple):
     work: int
 
 
-# Of sizes, and of the operands' offsets in elements.
-Schedule = Callable[[Sequence[int], Sequence[int]], Sequence[Dispatch]]
+# Of sizes, of the operands' offsets in elements, and of their strides.
+Schedule = Callable[[Sequence[int], Sequence[int], Sequence[int]], Sequence[Dispatch]]
 
 
 def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, form: str = "") -> str:
@@ -71,9 +80,9 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         layout,
         aliases or separate(layout),
         features,
-        whole_words=form in ("packed", "wide"),
+        whole_words=_written_in_words(kernel, form),
         flag=flag_of(kernel),
-        vectors=form == "wide",
+        vectors=_uses_vectors(kernel, form),
     )
     if isinstance(kernel, Map | Rowwise) and kernel.anomaly is not None:
         outputs = len(kernel.outputs)
@@ -83,6 +92,8 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         }
     kernel = lower_bodies(kernel)
     if isinstance(kernel, Map):
+        if form.startswith("turned"):
+            return turned_map_text(module, kernel, int(form.removeprefix("turned")))
         return {"packed": packed_map_text, "wide": wide_map_text}.get(form, map_text)(
             module, kernel
         )
@@ -91,8 +102,9 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
     if isinstance(kernel, Scan):
         return scan_text(module, kernel, form == MORE)
     if isinstance(kernel, Contract):
-        text = tiled_contract_text if form.startswith("tiled") else plain_contract_text
-        return text(module, kernel, form.endswith(MORE))
+        if form.startswith("tiled:"):
+            return tiled_contract_text(module, kernel, form)
+        return plain_contract_text(module, kernel, form == MORE)
     if isinstance(kernel, Convolve):
         return convolve.convolve_text(module, kernel, form)
     if isinstance(kernel, Attend):
@@ -101,6 +113,24 @@ def emit(kernel: Kernel, features: Features, aliases: Aliases | None = None, for
         return gather_text(module, kernel)
     assert isinstance(kernel, Scatter)
     return scatter_text(module, kernel)
+
+
+def _uses_vectors(kernel: Kernel, form: str) -> bool:
+    """Whether buffers are arrays of vectors of four words."""
+    if isinstance(kernel, Rowwise):
+        return form.split("/")[0].endswith(("v", f"x{row_columns.WIDE}"))
+    return form == "wide" or form.startswith("tiled:")
+
+
+def _written_in_words(kernel: Kernel, form: str) -> frozenset[int]:
+    """The outputs whose halves and smaller elements a form writes as whole words."""
+    if isinstance(kernel, Rowwise):
+        return row_axis.whole_words(kernel) if _uses_vectors(kernel, form) else frozenset()
+    if isinstance(kernel, Contract) and form.startswith("tiled:"):
+        return frozenset({0} if tiling_of(form).out == "v" else ())
+    if isinstance(kernel, Map) and form in ("packed", "wide"):
+        return frozenset(range(len(kernel.outputs)))
+    return frozenset()
 
 
 def uses_scratch(form: str) -> bool:
@@ -117,19 +147,26 @@ def scratch_bytes(kernel: Kernel, sizes: Sequence[int]) -> int:
     if isinstance(kernel, Convolve):
         return convolve.scratch_bytes(kernel, sizes)
     assert isinstance(kernel, Rowwise)
-    return 8 * sizes[0] * sizes[2] * (len(kernel.passes) + -(-sizes[1] // chunk_of(kernel)))
+    length = row_axis.SEGMENT if kernel.vector == "axis" else row_columns.SEGMENT
+    return 8 * sizes[0] * sizes[2] * len(kernel.passes) * (1 + -(-sizes[1] // length))
 
 
 def _rowwise_text(module: Module, kernel: Rowwise, form: str) -> str:
-    """`form` is "walkers", or "walkers/partial/k" and the like."""
-    walkers, *stage = form.split("/")
-    rows = Rows(module, kernel, int(walkers or 1), chunked=bool(stage))
+    """`form` is that of a walk, alone or with a stage: "32.8hv", "8x4/partial/0"."""
+    along = kernel.vector == "axis"
+    form = form or ("1.1w" if along else "1x1")
+    rows: Rows = (
+        row_axis.AxisRows(module, kernel, form)
+        if along
+        else (row_columns.ColumnRows(module, kernel, form))
+    )
+    _, *stage = form.split("/")
     if not stage:
         return rows.whole()
     if stage[0] in ("elements", "rows"):
         return rows.elements() if stage[0] == "elements" else rows.rows()
-    k = int(stage[1])
-    return rows.partial(k) if stage[0] == "partial" else rows.combine(k)
+    text = {"partial": rows.partial, "combine": rows.combine, "finish": rows.finish}[stage[0]]
+    return text(int(stage[1]))
 
 
 def lower_bodies(kernel: Kernel) -> Kernel:
@@ -153,82 +190,116 @@ def schedule(kernel: Kernel) -> Schedule:
     if isinstance(kernel, Contract):
         return _schedule_contract(kernel)
     if isinstance(kernel, Convolve):
-        return lambda sizes, _: [Dispatch(*each) for each in convolve.forms(kernel, sizes)]
+        return lambda sizes, *_: [Dispatch(*each) for each in convolve.forms(kernel, sizes)]
     if isinstance(kernel, Attend):
-        return lambda sizes, _: (Dispatch("", *groups_of(kernel, tuple(sizes))),)
+        return lambda sizes, *_: (Dispatch("", *groups_of(kernel, tuple(sizes))),)
     if isinstance(kernel, Gather):
-        return lambda sizes, _: (
+        return lambda sizes, *_: (
             Dispatch("", -(-(sizes[0] * sizes[1] * sizes[2]) // GROUP), GROUP),
         )
     if isinstance(kernel, Scatter):
         return _schedule_scatter
     assert isinstance(kernel, Scan)
-    return lambda sizes, _: (
+    return lambda sizes, *_: (
         Dispatch("", -(-(sizes[0] * sizes[2]) // GROUP) if sizes[1] else 0, GROUP * sizes[1]),
     )
 
 
-def _schedule_scatter(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Dispatch]:
+def _schedule_scatter(sizes: Sequence[int], *_: Sequence[int]) -> Sequence[Dispatch]:
     groups = -(-(sizes[0] * sizes[2] * slices_of(sizes)) // GROUP) if sizes[1] else 0
     return (Dispatch("", groups, GROUP * sizes[1]),)
 
 
 def _schedule_map(kernel: Map) -> Schedule:
-    run = packed_run(kernel)
+    run, rank = packed_run(kernel), kernel.rank
     small = [(i, 4 // d.itemsize) for i, d in enumerate(kernel.outputs) if d.itemsize < 4]
     wide = wide_run(kernel)
     dtypes = kernel.outputs + kernel.inputs
     moving = [(i, 16 // d.itemsize) for i, d in enumerate(dtypes) if kernel.steps[i] == "1"]
+    turns = bool(staged_inputs(kernel))
 
-    def choose(sizes: Sequence[int], offsets: Sequence[int]) -> Sequence[Dispatch]:
+    def is_aligned(offsets: Sequence[int], strides: Sequence[int]) -> bool:
+        """Whether vectors of the operands that move begin at multiples of their size."""
+        return not any(
+            offsets[i] % per or any(s % per for s in strides[i * rank : (i + 1) * rank - 1])
+            for i, per in moving
+        )
+
+    def choose(
+        sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+    ) -> Sequence[Dispatch]:
         total = 1
         for size in sizes:
             total *= size
-        many = wide > 1 and total >= LEAST_WIDE and total % wide == 0
-        if many and not any(offsets[i] % per for i, per in moving):
+        many = wide > 1 and total >= LEAST_WIDE and sizes[-1] % wide == 0
+        if many and is_aligned(offsets, strides):
             return (Dispatch("wide", -(-total // (GROUP * wide)), GROUP * wide),)
         if run > 1 and not any(offsets[i] % per for i, per in small):
             return (Dispatch("packed", -(-total // (GROUP * run)), GROUP * run),)
+        if turns and total >= LEAST_WIDE:
+            d = turned_dimension(kernel, sizes, strides)
+            if d is not None:
+                return (Dispatch(f"turned{d}", turned_tiles(sizes, d), SIDE * SIDE),)
         return (Dispatch("", -(-total // GROUP), GROUP),)
 
     return choose
 
 
-def _walkers(kernel: Rowwise, axis: int) -> int:
-    """Invocations of a row: Note [Rows in WGSL]."""
-    if kernel.vector != "axis":
-        return COLUMN_WALKERS if axis > LONG_COLUMN else 1
-    return next((walkers for most, walkers in AXIS_WALKERS if axis <= most), GROUP)
-
-
 def _schedule_rowwise(kernel: Rowwise) -> Schedule:
-    along = kernel.vector == "axis"
-    longest, many = (CUT_AXIS, GROUP) if along else (CUT_COLUMN, COLUMN_WALKERS)
-    passes, chunk = len(kernel.passes), chunk_of(kernel)
+    return _schedule_axis(kernel) if kernel.vector == "axis" else _schedule_columns(kernel)
 
-    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Dispatch]:
-        outer, axis, inner = sizes
-        if axis > longest:
-            return cut(-(-(outer * inner) // (GROUP // many)), -(-axis // chunk))
-        walkers = _walkers(kernel, axis)
+
+def _schedule_axis(kernel: Rowwise) -> Schedule:
+    passes = len(kernel.passes)
+
+    def choose(
+        sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+    ) -> Sequence[Dispatch]:
+        rows, axis = sizes[0] * sizes[2], sizes[1]
+        walkers, turns, way = row_axis.tile_of(kernel, axis)
+        vectors = row_axis.vectors_fit(kernel, sizes, offsets, strides)
+        form = row_axis.Shape(walkers, turns, way, vectors).form
+        if way == "s" and rows < row_axis.MANY_ROWS:
+            return _cut(kernel, form, rows, -(-axis // row_axis.SEGMENT), row_axis.SEGMENT)
         columns = GROUP // walkers
-        return (
-            Dispatch(str(walkers), -(-(outer * inner) // columns), axis * columns * (passes + 1)),
-        )
-
-    def cut(tiles: int, chunks: int) -> list[Dispatch]:
-        work = chunk * (GROUP // many)
-        steps = []
-        for k in range(passes):
-            steps.append(Dispatch(f"{many}/partial/{k}", tiles * chunks, work))
-            steps.append(Dispatch(f"{many}/combine/{k}", tiles, chunks * GROUP // many))
-        if "element" in kernel.kinds:
-            steps.append(Dispatch(f"{many}/elements", tiles * chunks, work))
-        if "row" in kernel.kinds:
-            steps.append(Dispatch(f"{many}/rows", tiles, GROUP))
-        return steps
+        return (Dispatch(form, -(-rows // columns), axis * columns * (passes + 1)),)
 
     return choose
+
+
+def _schedule_columns(kernel: Rowwise) -> Schedule:
+    passes = len(kernel.passes)
+
+    def choose(
+        sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+    ) -> Sequence[Dispatch]:
+        rows, axis = sizes[0] * sizes[2], sizes[1]
+        wide = row_columns.WIDE if row_columns.vectors_fit(kernel, sizes, offsets, strides) else 1
+        walkers = row_columns.walkers_of(axis)
+        columns, form = GROUP // walkers * wide, f"{walkers}x{wide}"
+        tiles = -(-rows // columns)
+        if axis > row_columns.CUT:
+            segments = -(-axis // row_columns.SEGMENT)
+            return _cut(kernel, form, tiles, segments, row_columns.SEGMENT * columns)
+        return (Dispatch(form, tiles, axis * columns * (passes + 1)),)
+
+    return choose
+
+
+def _cut(kernel: Rowwise, form: str, tiles: int, segments: int, work: int) -> list[Dispatch]:
+    """The dispatches of a launch whose segments have workgroups of their own."""
+    steps, count, elements = [], len(stages(kernel)), "element" in kernel.kinds
+    for n in range(count):
+        steps.append(Dispatch(f"{form}/partial/{n}", tiles * segments, work))
+        last = n == count - 1 and not elements
+        steps.append(
+            Dispatch(f"{form}/{'finish' if last else 'combine'}/{n}", tiles, segments * GROUP)
+        )
+    if elements:
+        steps.append(Dispatch(f"{form}/elements", tiles * segments, work))
+    if "row" in kernel.kinds and (elements or not count):
+        steps.append(Dispatch(f"{form}/rows", tiles, GROUP))
+    return steps
 
 
 def _schedule_contract(kernel: Contract) -> Schedule:
@@ -238,10 +309,14 @@ def _schedule_contract(kernel: Contract) -> Schedule:
         and compute_type(kernel.dtype).kind == kernel.compute.kind
     )
 
-    def choose(sizes: Sequence[int], _: Sequence[int]) -> Sequence[Dispatch]:
+    def choose(
+        sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+    ) -> Sequence[Dispatch]:
         x, y, m, n, k = sizes
         if small and m > 8 and n > 8:
-            return (Dispatch("tiled", x * y * -(-m // TILE) * -(-n // TILE), TILE * TILE * k),)
+            found = tiling(kernel.dtype, sizes, offsets, strides)
+            side = found.side
+            return (Dispatch(found.form, x * y * -(-m // side) * -(-n // side), side * side * k),)
         return (Dispatch("", -(-(x * y * m * n) // GROUP), GROUP * k),)
 
     return choose

@@ -1,8 +1,14 @@
-"""Map kernels in WGSL."""
+"""Map kernels in WGSL.
+
+# Note [Turned tiles in WGSL]
+A strided map whose outputs are dense along the last dimension and some of whose inputs are dense
+along another one, d, runs by tiles of SIDE x SIDE of these two dimensions. The inputs dense along d
+pass through workgroup memory, so that memory is read and written along its dense dimensions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.kernel.shapes import Map
@@ -74,7 +80,11 @@ def wide_run(kernel: Map) -> int:
     """
     dtypes = kernel.outputs + kernel.inputs
     plain = all(d.itemsize == 4 or (d.itemsize == 2 and d.kind == "f") for d in dtypes)
-    if kernel.rank or kernel.anomaly is not None or not plain:
+    dense = (
+        all(step in "10" for step in kernel.steps)
+        and "0" not in kernel.steps[: len(kernel.outputs)]
+    )
+    if not dense or kernel.anomaly is not None or not plain:
         return 1
     if len(topological(list(kernel.body))) > LARGEST_WIDE:
         return 1
@@ -93,8 +103,14 @@ def wide_map_text(module: Module, kernel: Map) -> str:
     The number of elements is a multiple of them, and operands are aligned to 16 bytes.
     """
     run, outputs = _wide_run(kernel), len(kernel.outputs)  # the body may be expanded here
+    total = " * ".join(f"launch.size{d}" for d in range(max(kernel.rank, 1)))
     text = f"    let first = (group * {GROUP}u + lane) * {run}u;\n"
-    text += "    if (first >= launch.size0) { return; }\n"
+    text += f"    if (first >= {total}) {{ return; }}\n"
+    text += _split(kernel.rank, "first")
+    for k in range(outputs + len(kernel.inputs)):
+        place = module.at(k, [f"c{d}" for d in range(kernel.rank)]) if kernel.rank else "first"
+        text += f"    let at{k} = launch.offset{k}"
+        text += ";\n" if not kernel.rank and kernel.steps[k] == "0" else f" + {place};\n"
     for i in range(len(kernel.inputs)):
         text += _wide_load(module, kernel, outputs + i, run)
     made: list[list[str]] = []
@@ -122,12 +138,12 @@ def _wide_load(module: Module, kernel: Map, k: int, run: int) -> str:
     dtype, array = (kernel.outputs + kernel.inputs)[k], module.access[k].array
     bits = 2 if dtype.itemsize == 4 else 3
     if kernel.steps[k] == "0":
-        word = f"(launch.offset{k} >> {bits - 2}u)"
-        shift = "0u" if dtype.itemsize == 4 else f"((launch.offset{k} & 1u) * 16u)"
+        word = f"(at{k} >> {bits - 2}u)"
+        shift = "0u" if dtype.itemsize == 4 else f"((at{k} & 1u) * 16u)"
         return (
             f"    let a{k} = {module.decoded(k, f'{array}[{word} >> 2u][{word} & 3u]', shift)};\n"
         )
-    place = f"((launch.offset{k} + first) >> {bits}u)"
+    place = f"(at{k} >> {bits}u)"
     return "".join(
         f"    let v{k}_{m} = {array}[{place} + {m}u];\n" for m in range(run * dtype.itemsize // 16)
     )
@@ -146,9 +162,89 @@ def _wide_store(module: Module, kernel: Map, k: int, values: list[str]) -> str:
     text = ""
     for m in range(len(words) // 4):
         four = ", ".join(words[4 * m : 4 * m + 4])
-        place = f"((launch.offset{k} + first) >> {bits}u) + {m}u"
+        place = f"(at{k} >> {bits}u) + {m}u"
         text += f"    {array}[{place}] = vec4<u32>({four});\n"
     return text
+
+
+# ---- Note [Turned tiles in WGSL] ----
+
+SIDE = 32
+SHORTEST = 16  # a dimension below this is not worth tiles
+MOST_STAGED = 2
+
+
+def staged_inputs(kernel: Map) -> list[int]:
+    """The inputs that would pass through workgroup memory; none where tiles do not apply."""
+    count = len(kernel.outputs)
+    found = [i for i in range(len(kernel.inputs)) if kernel.steps[count + i] == "n"]
+    dense = all(step == "1" for step in kernel.steps[:count])
+    whole = all(d.itemsize >= 4 for d in kernel.outputs)
+    plain = not any(e.op == "index" for e in topological(list(kernel.body)))
+    moves = all(step in "10n" for step in kernel.steps)
+    fits = kernel.rank > 1 and len(found) <= MOST_STAGED and kernel.anomaly is None
+    return found if dense and whole and plain and moves and fits else []
+
+
+def turned_dimension(kernel: Map, sizes: Sequence[int], strides: Sequence[int]) -> int | None:
+    """The dimension along which all staged inputs are dense, if tiles are worth it."""
+    count, rank = len(kernel.outputs), kernel.rank
+    staged = staged_inputs(kernel)
+    if not staged or sizes[-1] < SHORTEST:
+        return None
+    for d in range(rank - 1):
+        if sizes[d] >= SHORTEST and all(strides[(count + i) * rank + d] == 1 for i in staged):
+            return d
+    return None
+
+
+def turned_tiles(sizes: Sequence[int], d: int) -> int:
+    tiles = -(-sizes[-1] // SIDE)
+    for each, size in enumerate(sizes[:-1]):
+        tiles *= -(-size // SIDE) if each == d else size
+    return tiles
+
+
+def turned_map_text(module: Module, kernel: Map, d: int) -> str:
+    """A workgroup per tile of dimension `d` and the last one."""
+    outputs, last = len(kernel.outputs), kernel.rank - 1
+    staged, operands = staged_inputs(kernel), range(outputs + len(kernel.inputs))
+    text = "    var rest = group;\n"
+    for each in range(last, -1, -1):
+        size = f"launch.size{each}"
+        count = f"(({size} + {SIDE - 1}u) / {SIDE}u)" if each in (d, last) else size
+        scale = f" * {SIDE}u" if each in (d, last) else ""
+        text += f"    let c{each} = rest % {count}{scale};\n    rest = rest / {count};\n"
+    text += "    if (rest > 0u) { return; }\n"
+    coordinates = [f"c{each}" for each in range(kernel.rank)]
+    for k in operands:
+        text += f"    let base{k} = {module.at(k, coordinates)};\n"
+    text += f"    let x = lane % {SIDE}u;\n    let first = lane / {SIDE}u;\n"
+    text += f"    for (var y = first; y < {SIDE}u; y += {GROUP // SIDE}u) {{\n"
+    text += f"        if (c{d} + x < launch.size{d} && c{last} + y < launch.size{last}) {{\n"
+    for i in staged:
+        k = outputs + i
+        kind = module.type(kernel.inputs[i])
+        module.globals += f"var<workgroup> tile{i}: array<{kind}, {SIDE * (SIDE + 1)}>;\n"
+        value = module.load(k, f"base{k} + x + y * launch.stride{k}_{last}")
+        text += f"            tile{i}[y * {SIDE + 1}u + x] = {value};\n"
+    text += "        }\n    }\n    workgroupBarrier();\n"
+    text += f"    for (var y = first; y < {SIDE}u; y += {GROUP // SIDE}u) {{\n"
+    text += f"        if (c{last} + x < launch.size{last} && c{d} + y < launch.size{d}) {{\n"
+
+    def place(k: int) -> str:
+        return f"base{k} + y * launch.stride{k}_{d} + x * launch.stride{k}_{last}"
+
+    names = {
+        i: f"tile{i}[x * {SIDE + 1}u + y]"
+        if i in staged
+        else module.load(outputs + i, place(outputs + i))
+        for i in range(len(kernel.inputs))
+    }
+    lines, roots = module.printer.block(kernel.body, module.named(names, "0u"), "t", " " * 12)
+    text += lines
+    text += "".join(f"            {module.store(n, place(n), r)}\n" for n, r in enumerate(roots))
+    return module.text(GROUP, text + "        }\n    }\n")
 
 
 def _put_words(module: Module, kernel: Map, output: int, words: int) -> str:
@@ -172,14 +268,14 @@ def _put_words(module: Module, kernel: Map, output: int, words: int) -> str:
     return text
 
 
-def _split(rank: int) -> str:
-    """Coordinates c0, c1, ... of the linear position `here`."""
+def _split(rank: int, position: str = "here") -> str:
+    """Coordinates c0, c1, ... of a linear position."""
     if rank == 0:
         return ""
-    text = "" if rank == 1 else "    var rest = here;\n"
+    text = "" if rank == 1 else f"    var rest = {position};\n"
     for d in range(rank - 1, 0, -1):
         text += f"    let c{d} = rest % launch.size{d};\n    rest = rest / launch.size{d};\n"
-    return text + f"    let c0 = {'here' if rank == 1 else 'rest'};\n"
+    return text + f"    let c0 = {position if rank == 1 else 'rest'};\n"
 
 
 def _map_body(module: Module, kernel: Map, indent: str, store: Store) -> str:

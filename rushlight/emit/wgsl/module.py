@@ -22,7 +22,7 @@ class Module:
         layout: Layout,
         aliases: Aliases,
         features: Features,
-        whole_words: bool = False,
+        whole_words: frozenset[int] = frozenset(),
         flag: int | None = None,
         vectors: bool = False,
     ) -> None:
@@ -39,14 +39,21 @@ class Module:
         written = written_bindings(layout, aliases)
         atomic = {
             binding
-            for operand, binding in zip(layout.operands, aliases, strict=True)
-            if operand.written and operand.dtype.itemsize < 4 and not whole_words
+            for k, (operand, binding) in enumerate(zip(layout.operands, aliases, strict=True))
+            if operand.written and operand.dtype.itemsize < 4 and k not in whole_words
         }
         if flag is not None:
             atomic.add(aliases[flag])
         self.bindings = [(w, b in atomic) for b, w in enumerate(written)]
         self.access = [
-            Access(i, operand.dtype, binding, binding in atomic, features)
+            Access(
+                i,
+                operand.dtype,
+                binding,
+                binding in atomic,
+                features,
+                vectors and binding not in atomic,
+            )
             for i, (operand, binding) in enumerate(zip(layout.operands, aliases, strict=True))
         ]
 

@@ -1,226 +1,249 @@
-"""Rowwise kernels in WGSL.
+"""Rowwise kernels in WGSL: what the walks along the axis and across columns share.
 
 # Note [Rows in WGSL]
-1. `walkers` invocations walk one row together, each folding every walkers-th element in order; then
-   the walkers' results are folded as a tree in workgroup memory. A workgroup has GROUP / walkers
-   rows ("columns"). Neighbouring invocations read neighbouring elements: they are walkers of one
-   row along the axis, and columns otherwise.
-2. A very long axis is cut into chunks of elements, each with a workgroup of its own. A launch
-   is then several dispatches: for each pass `partial` (a result per chunk) and `combine` (fold
-   those), then `elements`, then `rows`. Results pass through a scratch buffer of two words per
-   value: every row's results, pass by pass, then the partials.
-3. The form depends on the kernel and on the axis length, never on the number of rows, so neither
-   does the order.
+1. Passes that do not use each other's rows are one stage: they read their inputs once and are
+   folded together.
+2. `walkers` invocations walk one row. Each folds its elements in ascending order; then the walkers'
+   results are folded as a tree: walker w takes that of w + half, for half = walkers / 2, ..., 1.
+   The halves of a subgroup are exchanged by shuffles where the device found that it can
+   (LANES), the others through workgroup memory, in the same order.
+3. A very long axis is cut into segments, whose results are folded by walker s % walkers, in
+   ascending order, and then by the tree. Either one workgroup walks all segments, or each segment
+   has a workgroup of its own. A launch is then several dispatches: for each stage `partial` (a
+   result per segment) and `combine`, then `elements`, then `rows`; or, where there are no elements,
+   `finish` in place of the last `combine` and of `rows`. Results pass through a scratch buffer of
+   two words per value: every row's results, pass by pass, then the partials.
+4. Walkers and segments depend on the kernel's input types and on the axis length, never on the
+   number of rows, on layouts or addresses, so neither does the order.
+5. An invocation without a row walks the last row and stores nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rushlight.core.dtypes import DType, compute_type
 from rushlight.emit.wgsl.module import GROUP, Module
-from rushlight.emit.wgsl.types import NATIVE_INT64, is_long
+from rushlight.emit.wgsl.types import LANES, NATIVE_INT64, SUBGROUP, is_long, param_text
 from rushlight.kernel.shapes import Reduce, Rowwise
-
-AXIS_CHUNK = 4096
-COLUMN_CHUNK = 512
+from rushlight.scalar.ir import Expr, topological
 
 
-def chunk_of(kernel: Rowwise) -> int:
-    """Elements of a chunk: rule 2 of Note [Rows in WGSL]."""
-    return AXIS_CHUNK if kernel.vector == "axis" else COLUMN_CHUNK
+def stages(kernel: Rowwise) -> list[list[int]]:
+    """The numbers of the passes of each stage."""
+    found: list[int] = []
+    for step in kernel.passes:
+        needed = [found[int(e.value or 0)] for e in topological([step.body]) if e.op == "row"]
+        found.append(max(needed, default=-1) + 1)
+    return [[k for k, s in enumerate(found) if s == n] for n in range(max(found, default=-1) + 1)]
 
 
 class Rows:
-    """Prints the forms of one kernel."""
+    """The parts of a text that both walks use. Subclasses set these before they print."""
 
-    def __init__(self, module: Module, kernel: Rowwise, walkers: int, chunked: bool) -> None:
-        self.module = module
-        self.kernel = kernel
-        self.walkers = walkers
-        self.columns = GROUP // walkers
-        self.chunked = chunked
-        self.chunk = chunk_of(kernel)
-        self.along = kernel.vector == "axis"
+    walkers: int
+    columns: int  # rows of a workgroup
+    segment: int
+    other: str  # the invocation that is `half` walkers further
+    first: str  # the first walker's invocation
+
+    def __init__(self, module: Module, kernel: Rowwise, cut: bool) -> None:
+        self.module, self.kernel, self.cut = module, kernel, cut
+        self.stages = stages(kernel)
+        self.outputs = len(kernel.outputs)
+        self.passes = range(len(kernel.passes))
 
     # ---- the forms ----
 
     def whole(self) -> str:
-        """All passes and stores in one dispatch."""
-        passes = "".join(self._pass(k) for k in range(len(self.kernel.passes)))
-        return self.module.text(GROUP, self._head() + passes + self._stores())
-
-    def partial(self, k: int) -> str:
-        keep = (
-            f"    if (present && walker == 0u) {{ "
-            f"{self._keep(self._partial_place('chunk'), f'row{k}')} }}\n"
-        )
-        return self.module.text(GROUP, self._head() + self._earlier(k) + self._pass(k) + keep)
-
-    def combine(self, k: int) -> str:
-        """One workgroup row of walkers folds the partials of a row."""
-        step = self.kernel.passes[k]
-        dtype = step.body.dtype
-        value = self._kept(self._partial_place("a"), dtype)
-        text = (
-            f"    var sum{k} = {identity(self.module, step)};\n"
-            f"    for (var a = walker; a < select(0u, chunks, present); a += {self.walkers}u) {{\n"
-            f"        sum{k} = {fold(self.module, step, f'sum{k}', value)};\n    }}\n"
-        )
-        keep = (
-            f"    if (present && walker == 0u) {{ {self._keep(self._row_place(k), f'row{k}')} }}\n"
-        )
-        return self.module.text(GROUP, self._head(per_chunk=False) + text + self._tree(k) + keep)
+        raise NotImplementedError
 
     def elements(self) -> str:
-        return self.module.text(
-            GROUP, self._head() + self._earlier(len(self.kernel.passes)) + self._element_stores()
-        )
+        raise NotImplementedError
 
     def rows(self) -> str:
-        head = self._head(per_chunk=False) + self._earlier(len(self.kernel.passes))
-        values, puts = self._row_stores()
-        return self.module.text(GROUP, head + values + puts)
+        raise NotImplementedError
 
-    # ---- pieces ----
+    def partial(self, stage: int) -> str:
+        raise NotImplementedError
 
-    def _head(self, per_chunk: bool = True) -> str:
-        """The row of this invocation, and its begin and end on the axis."""
-        text = ""
-        tile = "group"
-        if self.chunked:
-            text = f"    let chunks = (launch.size1 + {self.chunk - 1}u) / {self.chunk}u;\n"
-            text += "    let tasks = launch.size0 * launch.size2;\n"
-        if self.chunked and per_chunk:
-            text += "    let chunk = group % chunks;\n"
-            tile = "(group / chunks)"
-        if self.walkers > 1:
-            by, walker, column = (
-                (self.walkers, "%", "/") if self.along else (self.columns, "/", "%")
-            )
-            text += (
-                f"    let walker = lane {walker} {by}u;\n    let column = lane {column} {by}u;\n"
-            )
-        text += (
-            f"    let task = {tile} * {self.columns}u + "
-            f"{'column' if self.walkers > 1 else 'lane'};\n"
-            "    let present = task < launch.size0 * launch.size2;\n"
-            "    let o = task / max(launch.size2, 1u);\n"
-            "    let i = task % max(launch.size2, 1u);\n"
-        )
-        if self.chunked and per_chunk:
-            text += f"    let begin = chunk * {self.chunk}u + walker;\n"
-            return text + (
-                f"    let limit = select(0u, min((chunk + 1u) * {self.chunk}u, launch.size1), "
-                "present);\n"
-            )
-        return text + "    let limit = select(0u, launch.size1, present);\n"
+    def combine(self, stage: int) -> str:
+        raise NotImplementedError
 
-    def _walk(self) -> str:
-        begin = "begin" if self.chunked else "walker" if self.walkers > 1 else "0u"
-        return f"    for (var a = {begin}; a < limit; a += {self.walkers}u) {{\n"
+    def finish(self, stage: int) -> str:
+        raise NotImplementedError
 
-    def _inputs(self, axis: str) -> dict[int, str]:
-        first = len(self.kernel.outputs)
-        return {
-            j: self.module.at(first + j, ["o", axis, "i"]) for j in range(len(self.kernel.inputs))
-        }
+    # ---- formulas as functions ----
 
-    def _pass(self, k: int) -> str:
-        module, step = self.module, self.kernel.passes[k]
-        leaf = module.leaves(len(self.kernel.outputs), self._inputs("a"), "a", "launch.size1")
-        lines, roots = module.printer.block([step.body], leaf, f"p{k}_", "        ")
-        text = (
-            f"    var sum{k} = {identity(module, step)};\n{self._walk()}{lines}"
-            f"        sum{k} = {fold(module, step, f'sum{k}', roots[0])};\n    }}\n"
-        )
-        return text + (self._tree(k) if self.walkers > 1 else f"    let row{k} = sum{k};\n")
+    def used(self, roots: Sequence[Expr]) -> list[int]:
+        """The inputs of some formulas, ascending."""
+        return sorted({int(e.value or 0) for e in topological(list(roots)) if e.op == "arg"})
 
-    def _tree(self, k: int) -> str:
-        step = self.kernel.passes[k]
-        shared = shared_array(self.module, step.body.dtype)
-        other = "lane + half" if self.along else f"lane + half * {self.columns}u"
-        first = f"column * {self.walkers}u" if self.along else "column"
-        joined = fold(self.module, step, f"{shared}[lane]", f"{shared}[{other}]")
-        return (
-            f"    {shared}[lane] = sum{k};\n    workgroupBarrier();\n"
-            f"    for (var half = {self.walkers // 2}u; half > 0u; half = half / 2u) {{\n"
-            f"        if (walker < half) {{ {shared}[lane] = {joined}; }}\n        "
-            f"workgroupBarrier();\n    }}\n"
-            f"    let row{k} = {shared}[{first}];\n    workgroupBarrier();\n"
-        )
+    def _rows_used(self, roots: Sequence[Expr]) -> dict[int, DType]:
+        found = {int(e.value or 0): e.dtype for e in topological(list(roots)) if e.op == "row"}
+        return dict(sorted(found.items()))
 
-    def _stores(self) -> str:
-        """Evaluate row values first and store them last: an output may be an input's memory."""
-        values, puts = self._row_stores()
-        elements = self._element_stores()
-        wait = "    workgroupBarrier();\n" if elements and puts and self.walkers > 1 else ""
-        return values + elements + wait + puts
+    def _leaf(self, expr: Expr) -> str:
+        if expr.op == "index":
+            return self.module.position("at")
+        if expr.op == "extent":
+            return self.module.position("launch.size1")
+        assert isinstance(expr.value, int)
+        if expr.op == "row":
+            return f"row{expr.value}"
+        if expr.op == "param":
+            return param_text(expr.value, expr.dtype, self.module.features)
+        return f"x{expr.value}"
 
-    def _element_stores(self) -> str:
+    def _signature(self, roots: Sequence[Expr]) -> str:
+        module = self.module
+        taken = ["at: u32"]
+        taken += [f"x{i}: {module.type(self.kernel.inputs[i])}" for i in self.used(roots)]
+        taken += [f"row{k}: {module.type(d)}" for k, d in self._rows_used(roots).items()]
+        return ", ".join(taken)
+
+    def call(self, name: str, roots: Sequence[Expr], at: str, inputs: dict[int, str]) -> str:
+        taken = [at, *(inputs[i] for i in self.used(roots))]
+        taken += [f"row{k}" for k in self._rows_used(roots)]
+        return f"{name}({', '.join(taken)})"
+
+    def functions(self) -> None:
+        """Every pass and store as a function of one position."""
         module, kernel = self.module, self.kernel
-        chosen = [n for n, kind in enumerate(kernel.kinds) if kind == "element"]
+        for k in self.passes:
+            body = kernel.passes[k].body
+            lines, roots = module.printer.block([body], self._leaf, "t", "    ")
+            head = f"fn pass{k}({self._signature([body])}) -> {module.type(body.dtype)}"
+            module.globals += f"{head} {{\n{lines}    return {roots[0]};\n}}\n"
+        for kind in ("element", "row"):
+            chosen = self.stored(kind)
+            if not chosen:
+                continue
+            stores = [kernel.stores[n] for n in chosen]
+            fields = "".join(f"    y{n}: {module.type(kernel.outputs[n])},\n" for n in chosen)
+            lines, roots = module.printer.block(stores, self._leaf, "t", "    ")
+            name = kind.capitalize()
+            module.globals += (
+                f"struct {name} {{\n{fields}}}\n"
+                f"fn {kind}_of({self._signature(stores)}) -> {name} {{\n{lines}"
+                f"    return {name}({', '.join(roots)});\n}}\n"
+            )
+
+    def stored(self, kind: str) -> list[int]:
+        return [n for n, each in enumerate(self.kernel.kinds) if each == kind]
+
+    def bodies(self, some: Sequence[int]) -> list[Expr]:
+        return [self.kernel.passes[k].body for k in some]
+
+    def stores(self, kind: str) -> list[Expr]:
+        return [self.kernel.stores[n] for n in self.stored(kind)]
+
+    # ---- folds ----
+
+    def zero(self, k: int) -> str:
+        return identity(self.module, self.kernel.passes[k])
+
+    def fold(self, k: int, left: str, right: str) -> str:
+        return fold(self.module, self.kernel.passes[k], left, right)
+
+    def tree(self, k: int, total: str, result: str, indent: str = "    ") -> str:
+        """Fold the walkers' `total`s: rule 2 of Note [Rows in WGSL]."""
+        if self.walkers == 1:
+            return f"{indent}let {result} = {total};\n"
+        dtype = self.kernel.passes[k].body.dtype
+        shuffled = self._shuffled(dtype)
+        text = f"{indent}var {result} = {total};\n"
+        above = self.walkers // (shuffled or 1)
+        if above > 1:
+            text += self._tree_in_memory(k, result, shuffled or 1, indent)
+        half = min(shuffled, self.walkers) // 2
+        while half:
+            other = f"subgroupShuffleXor({result}, {half}u)"
+            text += f"{indent}{result} = {self.fold(k, result, other)};\n"
+            half //= 2
+        return text
+
+    def _shuffled(self, dtype: DType) -> int:
+        """Walkers whose results are exchanged by shuffles."""
+        fits = LANES in self.module.features and self.kernel.vector == "axis"
+        if not fits or compute_type(dtype).itemsize != 4 or dtype.kind not in "iuf":
+            return 0
+        return SUBGROUP
+
+    def _tree_in_memory(self, k: int, result: str, until: int, indent: str) -> str:
+        """Fold down to `until` walkers, and give their results to all."""
+        shared = shared_array(self.module, self.kernel.passes[k].body.dtype)
+        joined = self.fold(k, f"{shared}[lane]", f"{shared}[{self.other}]")
+        place = self.first if until == 1 else f"{self.first} + walker % {until}u"
+        return (
+            f"{indent}{shared}[lane] = {result};\n{indent}workgroupBarrier();\n"
+            f"{indent}for (var half = {self.walkers // 2}u; half >= {until}u; half = half / 2u) {{\n"
+            f"{indent}    if (walker < half) {{ {shared}[lane] = {joined}; }}\n"
+            f"{indent}    workgroupBarrier();\n{indent}}}\n"
+            f"{indent}{result} = {shared}[{place}];\n{indent}workgroupBarrier();\n"
+        )
+
+    # ---- rows' values ----
+
+    def row_values(self, inputs: dict[int, str]) -> str:
+        """Evaluate what is one per row."""
+        roots = self.stores("row")
+        return f"    let mine = {self.call('row_of', roots, '0u', inputs)};\n" if roots else ""
+
+    def row_puts(self, at: str) -> str:
+        """Store what is one per row; `at` is an operand's place, a format of its number."""
+        chosen = self.stored("row")
         if not chosen:
             return ""
-        leaf = module.leaves(len(kernel.outputs), self._inputs("a"), "a", "launch.size1")
-        lines, roots = module.printer.block(
-            [kernel.stores[n] for n in chosen], leaf, "e", "        "
-        )
-        puts = [
-            module.store(n, module.at(n, ["o", "a", "i"]), root)
-            for n, root in zip(chosen, roots, strict=True)
-        ]
-        return self._walk() + lines + "".join(f"        {put}\n" for put in puts) + "    }\n"
-
-    def _row_stores(self) -> tuple[str, str]:
-        """The statements that evaluate, and those that store."""
-        module, kernel = self.module, self.kernel
-        chosen = [n for n, kind in enumerate(kernel.kinds) if kind == "row"]
-        if not chosen:
-            return "", ""
-        leaf = module.leaves(len(kernel.outputs), self._inputs("0u"), "0u", "launch.size1")
-        lines, roots = module.printer.block([kernel.stores[n] for n in chosen], leaf, "r", "    ")
-        puts = [
-            module.store(n, module.at(n, ["o", "0u", "i"]), root)
-            for n, root in zip(chosen, roots, strict=True)
-        ]
+        puts = [self.module.store(n, at.format(k=n), f"mine.y{n}") for n in chosen]
         mine = "present && walker == 0u" if self.walkers > 1 else "present"
-        return lines, f"    if ({mine}) {{\n" + "".join(
-            f"        {put}\n" for put in puts
-        ) + "    }\n"
+        return f"    if ({mine}) {{\n" + "".join(f"        {p}\n" for p in puts) + "    }\n"
 
     # ---- scratch ----
 
-    def _row_place(self, k: int) -> str:
-        return f"({k}u * tasks + task) * 2u"
+    def row_place(self, k: int, task: str = "task") -> str:
+        return f"({k}u * tasks + {task}) * 2u"
 
-    def _partial_place(self, chunk: str) -> str:
-        return f"({len(self.kernel.passes)}u * tasks + task * chunks + {chunk}) * 2u"
-
-    def _earlier(self, count: int) -> str:
-        """The results of the passes before pass `count`."""
-        return "".join(
-            f"    let row{k} = "
-            f"{self._kept(self._row_place(k), self.kernel.passes[k].body.dtype)};\n"
-            for k in range(count)
+    def partial_place(self, k: int, segment: str, task: str = "task") -> str:
+        return (
+            f"({len(self.passes)}u * tasks + ({k}u * tasks + {task}) * segments + {segment}) * 2u"
         )
 
-    def _scratch(self) -> str:
-        return self.module.access[-1].array
+    def earlier(self, stage: int, task: str = "task", suffix: str = "") -> str:
+        """The results of the passes before a stage."""
+        return "".join(
+            f"    let row{k}{suffix} = "
+            f"{self.kept(self.row_place(k, task), self.kernel.passes[k].body.dtype)};\n"
+            for some in self.stages[:stage]
+            for k in some
+        )
 
-    def _keep(self, at: str, value: str) -> str:
-        k = int(value.removeprefix("row"))
-        dtype = self.kernel.passes[k].body.dtype
-        low, high = _words(self.module, value, dtype)
-        array = self._scratch()
-        return f"{array}[{at}] = {low};" + (f" {array}[{at} + 1u] = {high};" if high else "")
+    def _scratch(self, at: str) -> str:
+        return self.module.access[-1].word(at)
 
-    def _kept(self, at: str, dtype: DType) -> str:
-        low, high = f"{self._scratch()}[{at}]", f"{self._scratch()}[{at} + 1u]"
+    def keep(self, k: int, at: str, value: str) -> str:
+        low, high = _words(self.module, value, self.kernel.passes[k].body.dtype)
+        text = f"{self._scratch(at)} = {low};"
+        return text + (f" {self._scratch(f'{at} + 1u')} = {high};" if high else "")
+
+    def kept(self, at: str, dtype: DType) -> str:
+        low, high = self._scratch(at), self._scratch(f"{at} + 1u")
         kind = self.module.type(dtype)
         if dtype.itemsize == 8:
             if is_long(dtype) and NATIVE_INT64 not in self.module.features:
                 return f"vec2<u32>({low}, {high})"
             return f"bitcast<{kind}>(u64({low}) | (u64({high}) << 32u))"
         return f"({low} != 0u)" if dtype.kind == "b" else f"bitcast<{kind}>({low})"
+
+    def combined(self, k: int, indent: str = "    ") -> str:
+        """Fold the partials of a row."""
+        value = self.kept(self.partial_place(k, "s"), self.kernel.passes[k].body.dtype)
+        return (
+            f"{indent}var total{k} = {self.zero(k)};\n"
+            f"{indent}for (var s = walker; s < segments; s += {self.walkers}u) {{\n"
+            f"{indent}    total{k} = {self.fold(k, f'total{k}', value)};\n{indent}}}\n"
+            + self.tree(k, f"total{k}", f"row{k}", indent)
+        )
 
 
 def _words(module: Module, value: str, dtype: DType) -> tuple[str, str]:

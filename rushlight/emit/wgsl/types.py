@@ -30,6 +30,10 @@ Features = frozenset[str]
 NATIVE_INT64 = "shader-int64"
 NATIVE_FLOAT64 = "shader-f64"
 FUSED = "fused-fma"  # not WebGPU's name: the device tests for it
+SUBGROUPS = "subgroup"
+# Not WebGPU's name either: invocation i of a workgroup is number i % SUBGROUP of a subgroup.
+LANES = "subgroups-in-order"
+SUBGROUP = 32
 
 _NAMES = {"bool": "bool", "int32": "i32", "uint32": "u32", "float32": "f32", "float64": "f64"}
 
@@ -122,22 +126,31 @@ class Access:
     """
 
     def __init__(
-        self, number: int, dtype: DType, binding: int, atomic: bool, features: Features
+        self,
+        number: int,
+        dtype: DType,
+        binding: int,
+        atomic: bool,
+        features: Features,
+        vectors: bool = False,
     ) -> None:
         self.number = number
         self.dtype = dtype
         self.array = f"buffer{binding}"
         self.atomic = atomic
         self.features = features
+        self.vectors = vectors  # the array's elements are vectors of four words
 
     def word(self, at: str) -> str:
+        if self.vectors:
+            return f"{self.array}[({at}) >> 2u][({at}) & 3u]"
         return f"atomicLoad(&{self.array}[{at}])" if self.atomic else f"{self.array}[{at}]"
 
     def put(self, at: str, value: str) -> str:
         return (
             f"atomicStore(&{self.array}[{at}], {value});"
             if self.atomic
-            else f"{self.array}[{at}] = {value};"
+            else f"{self.word(at)} = {value};"
         )
 
     def seen_loaded(self) -> tuple[str, str]:
