@@ -46,6 +46,7 @@ from rushlight.core.errors import (
     RushlightError,
     RushlightWarning,
     ShapeError,
+    WrongResult,
 )
 from rushlight.lazy import Names as _Names
 from rushlight.naming import device, get_default_device
@@ -167,6 +168,7 @@ _NAMES.defined(
         ),
         "rushlight.storage": "TypedStorage UntypedStorage",
         "rushlight.tape.anomaly.mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
+        "rushlight.tape.shadow.mode": "shadow",
     },
     _public.with_its_out,
 )
@@ -236,5 +238,7 @@ if _report:
 _trace = _config.take_profile_path()
 if _trace:
     _importlib.import_module("rushlight.profiler.profiling").profile_at_exit(_trace)
+if _config.shadow_fraction():
+    _importlib.import_module("rushlight.tape.shadow.mode").shadow_program(_config.shadow_fraction())
 if _config.program_budget():
     _importlib.import_module("rushlight.memory.budget").set_budget_from_environment()

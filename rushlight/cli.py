@@ -78,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--check",
         action="store_true",
-        help="check every kernel's reads and writes against its memory, and guard every block",
+        help="check every kernel's reads and writes against its memory, guard every block, and "
+        "compare one launch in a hundred with another device's result",
     )
     run.add_argument("-m", dest="module", metavar="package.module", help="run a module")
     run.add_argument("program", nargs=argparse.REMAINDER, help="the script and its arguments")
@@ -182,6 +183,7 @@ def _environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
         made["RUSHLIGHT_PROFILE"] = os.path.abspath(given.profile)
     if given.check:
         made["RUSHLIGHT_CHECK"] = "1"
+        made.setdefault("RUSHLIGHT_SHADOW", "0.01")
     return made
 
 

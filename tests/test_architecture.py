@@ -89,7 +89,7 @@ FOLDERS = {
     "tape": (
         *("record", "memory.recipe", "memory.offload", "memory.requirement"),
         *("memory.tracebacks", "memory.refusal", "memory.replay", "record.call", "program"),
-        *("anomaly", "memory", "vmap", "walk", "dual", "function"),
+        *("anomaly", "shadow", "memory", "vmap", "walk", "dual", "function"),
     ),
 }
 RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}

@@ -77,6 +77,11 @@ def is_checking() -> bool:
     return os.environ.get("RUSHLIGHT_CHECK", "0") not in ("", "0")
 
 
+def shadow_fraction() -> float:
+    """RUSHLIGHT_SHADOW=0.01: the share of launches that another device computes again."""
+    return float(os.environ.get("RUSHLIGHT_SHADOW") or 0)
+
+
 def poison() -> int:
     """The byte that fills new blocks while checking: RUSHLIGHT_CHECK_POISON, else 0xA5."""
     return int(os.environ.get("RUSHLIGHT_CHECK_POISON", "0xA5"), 0) & 0xFF

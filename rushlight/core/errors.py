@@ -178,5 +178,27 @@ class ExactnessError(RushlightError):
         self.call = call
 
 
+class WrongResult(RushlightError):
+    """A result that another device does not confirm; raised while `shadow` is on.
+
+    `op` was called at `place` with operands of `shapes` on `device`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        op: str = "",
+        device: str = "",
+        shapes: tuple[tuple[int, ...], ...] = (),
+        place: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.op = op
+        self.device = device
+        self.shapes = shapes
+        self.place = place
+
+
 class GraphFreedError(RushlightError):
     """Backward over a graph whose saved values were freed."""

@@ -9,6 +9,7 @@
    anomaly. Loose plans, and plans made in the meantime, are armed when the mode comes back.
 3. `set_detect_anomaly(False)` restores every plain launch.
 4. A profile wraps whichever launch a plan has (`wrap_launches`), and those that it gets later.
+   Below it a shadow check wraps them (`shadow_launches`), whose launches have the attribute `under`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Armed:
     blocks = 0  # how often the mode was turned off
     loose: ClassVar[list[ref[Plan]]] = []
     wrap: ClassVar[Callable[[Plan, Any], Any] | None] = None  # of a profile
+    bare: ClassVar[Callable[[Any], Any] | None] = None  # the launch that a profile's stands for
+    shadow: ClassVar[Callable[[Plan, Any], Any] | None] = None  # of a shadow check
 
 
 def wrap_launches(wrap: Callable[[Plan, Any], Any] | None, bare: Callable[[Any], Any]) -> None:
@@ -42,21 +45,34 @@ def wrap_launches(wrap: Callable[[Plan, Any], Any] | None, bare: Callable[[Any],
 
     `bare` gives the launch that is wrapped, and any other as it is.
     """
-    Armed.wrap = wrap
+    Armed.wrap, Armed.bare = wrap, bare
+    _put_all()
+
+
+def shadow_launches(shadow: Callable[[Plan, Any], Any] | None) -> None:
+    """Put `shadow(plan, launch)` in the place of every launch; None: back again."""
+    Armed.shadow = shadow
+    _put_all()
+
+
+def _put_all() -> None:
     _watch_new()
     for reference in list(Plans.every.values()):
         plan = reference()
         if plan is not None:
-            _put(plan, bare(plan.launch))
+            _put(plan, plan.launch if Armed.bare is None else Armed.bare(plan.launch))
 
 
 def _put(plan: Plan, launch: Any) -> None:
+    launch = getattr(launch, "under", launch)
+    launch = launch if Armed.shadow is None else Armed.shadow(plan, launch)
     plan.launch = launch if Armed.wrap is None else Armed.wrap(plan, launch)
 
 
 def _watch_new() -> None:
     """Have new plans met where their launch is another than the plain one."""
-    Plans.on_new = _meet if Armed.all or Armed.wrap is not None else None
+    exchanged = Armed.all or Armed.wrap is not None or Armed.shadow is not None
+    Plans.on_new = _meet if exchanged else None
 
 
 def _meet(plan: Plan) -> None:
