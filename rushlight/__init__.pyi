@@ -74,6 +74,7 @@ from rushlight.core.errors import (
     RushlightError as RushlightError,
     RushlightWarning as RushlightWarning,
     ShapeError as ShapeError,
+    WrongResult as WrongResult,
 )
 from rushlight.core.shapes import Size as Size, Size as _Size
 from rushlight.cpu import (
@@ -125,6 +126,7 @@ from rushlight.tape.record.state import (
     no_grad as no_grad,
     set_grad_enabled as set_grad_enabled,
 )
+from rushlight.tape.shadow.mode import shadow as shadow
 from rushlight.tensor import (
     LU,
     QR,

@@ -94,6 +94,18 @@ torch.ones(1000).sum()
     assert "out.json" in said and json.loads((tmp_path / "out.json").read_text())
 
 
+def test_check_compares_launches(tmp_path: Path) -> None:
+    text = """
+import torch
+from rushlight.tape.anomaly.arming import Armed
+for _ in range(200):
+    torch.ones(3).sum()
+print(Armed.shadow is not None)
+"""
+    said = type_in("run", "--check", script(tmp_path, text), folder=tmp_path)
+    assert said.splitlines()[0] == "True"
+
+
 CHILDREN = """
 import multiprocessing, subprocess, sys
 from torch.utils.data import DataLoader, Dataset

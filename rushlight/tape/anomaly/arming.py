@@ -9,7 +9,7 @@
    anomaly. Loose plans, and plans made in the meantime, are armed when the mode comes back.
 3. `set_detect_anomaly(False)` restores every plain launch.
 4. A profile wraps whichever launch a plan has (`wrap_launches`), and those that it gets later.
-   Below it a shadow check wraps them (`shadow_launches`), whose launches have the attribute `under`.
+   Below it a shadow check wraps them (`shadow_launches`); its launches have an attribute `under`.
 """
 
 from __future__ import annotations

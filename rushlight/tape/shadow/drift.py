@@ -90,10 +90,9 @@ def compare(dtype: DType, got: Array, want: Array, near: Sequence[Array], work: 
         wrong = (got != want) & settled
         return Found(0.0, float(wrong.any()), wrong if wrong.any() else None)
     if dtype.kind == "c":
+        name = _PARTS[dtype.name]
         parts = [
-            compare_floats(
-                _PARTS[dtype.name], *(part(a) for a in (got, want)), list(map(part, near)), work
-            )
+            compare_floats(name, part(got), part(want), [part(each) for each in near], work)
             for part in (np.real, np.imag)
         ]
         bad = [p.wrong for p in parts if p.wrong is not None]

@@ -111,7 +111,7 @@ def fetch(pool: Pool, address: int, spec: Spec) -> Bytes:
     """An operand's elements, after all earlier work."""
     import numpy as np
 
-    content = np.empty(spec.high - spec.low, np.uint8)
+    content: Bytes = np.empty(spec.high - spec.low, np.uint8)
     if not content.size:
         return content
     first = address + spec.low

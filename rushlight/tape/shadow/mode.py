@@ -126,8 +126,9 @@ def _error(
     import numpy as np
 
     device = plan.pool.device
-    first = tuple(int(n) for n in np.argwhere(found.wrong)[0])
-    count, name = int(np.sum(found.wrong)), plan.op.name
+    wrong: Any = found.wrong
+    first = tuple(int(n) for n in np.argwhere(wrong)[0])
+    count, name = int(wrong.sum()), plan.op.name
     which = f" {i}" if len(plan.outs) > 1 else ""
     message = (
         f"{name}: a wrong result{which} on {device.name} ({device.limits.description}): {count} of "
