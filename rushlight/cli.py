@@ -36,12 +36,12 @@ devices:
   webgpu  "cuda" is the WebGPU adapter, also a software one
 New tensors are made on the CPU unless the program says otherwise, as with PyTorch.
 
-An option behind script.py is the script's where the script's text has it, else it is rushlight's.
-What follows `--` is always the script's.
+Options before script.py are rushlight's; all that follows its name is the script's, as with python.
+A `--` before it ends the options.
 """
 _CHECK = """\
 List the names of torch that a script, a folder or an installed package uses and Rushlight lacks.
-Nothing of it is run. The exit status is 1 where a name is missing.
+Nothing of it is run. The exit status is 1 where a name is missing or a file is no Python.
 """
 
 
@@ -107,38 +107,20 @@ def _parser() -> argparse.ArgumentParser:
 
 # ---- run ----
 
+_VALUED = ("--device", "--budget", "--report", "--profile", "-m")  # options with a value
+
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of `run` for Rushlight, and the program with its arguments."""
-    valued, switches = (
-        ("--device", "--budget", "--report", "--profile", "-m"),
-        ("--check", "-h", "--help"),
-    )
+    """The options of `run`, and the program with its arguments."""
     own: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         own.append(rest.pop(0))
-        if own[-1] in valued and rest:
+        if own[-1] in _VALUED and rest:
             own.append(rest.pop(0))
         if own[-2:-1] == ["-m"] or (own[-1].startswith("-m") and own[-1] != "-m"):
-            return own, rest
-    rest = rest[1:] if rest[:1] == ["--"] else rest
-    program, rest = rest[:1], rest[1:]
-    text = Path(program[0]).read_text("utf-8", "replace") if _is_file(program) else "--"
-    while rest and rest[0] != "--":
-        word = rest.pop(0)
-        name = word.partition("=")[0]
-        if name not in (*valued[:-1], "--check") or name in text:
-            program.append(word)
-            continue
-        own.append(word)
-        if name not in switches and word == name and rest:
-            own.append(rest.pop(0))
-    return own, [*program, *rest[1:]]
-
-
-def _is_file(program: Sequence[str]) -> bool:
-    return bool(program) and Path(program[0]).is_file()
+            return own, rest  # what follows the module is the module's
+    return own, rest[1:] if rest[:1] == ["--"] else rest
 
 
 def _program(
@@ -202,7 +184,7 @@ def _check(parser: argparse.ArgumentParser, path: str, all_names: bool) -> int:
     files = scan.files_of(path)
     if not files:
         parser.error(f"check: {path!r} is no file, no folder and no installed package")
-    found = scan.names_in(files)
+    found, unread = scan.names_in(files)
     missing = [use for use in found if use.nearest is not None]
     if all_names:
         for name in sorted({use.name for use in found if use.nearest is None}):
@@ -212,8 +194,11 @@ def _check(parser: argparse.ArgumentParser, path: str, all_names: bool) -> int:
         guard = " (in a try or behind a test)" if use.guarded else ""
         print(f"{use.path}:{use.line}: {use.name} is missing{near}{guard}")
     count, lacking = len({use.name for use in found}), len({use.name for use in missing})
-    print(f"{len(files)} files use {count} names of torch; {lacking} are missing")
-    return int(bool(missing))
+    for fault in unread:
+        print(f"{fault.path}:{fault.line}: not read: {fault.reason}")
+    read = f", {len(unread)} could not be read" if unread else ""
+    print(f"{len(files)} files use {count} names of torch; {lacking} are missing{read}")
+    return int(bool(missing or unread))
 
 
 def _devices() -> None:

@@ -11,7 +11,10 @@
 4. `importlib.metadata` finds a distribution `torch` here: libraries ask it for the version.
 5. "cuda" stands for the chosen accelerator, "meta" for the device `null`. What `device.type` shows
    are PyTorch's names. The accelerator is opened when a program first asks for "cuda".
-6. A child process gets the hook through `compat/child/sitecustomize.py`, which `rushlight run` puts
+6. `as_torch` refuses where PyTorch is loaded: code of PyTorch that imports its own parts late would
+   get these. `patch` puts PyTorch's modules aside for a block, which should run no code of it.
+7. `import torch` puts modules into `sys.modules` that programs look up there and that load fast.
+8. A child process gets the hook through `compat/child/sitecustomize.py`, which `rushlight run` puts
    on PYTHONPATH.
 """
 
@@ -41,6 +44,10 @@ from rushlight.ops.create import creation
 CHOICES = ("auto", "cpu", *accelerators())
 _PACKAGE = "rushlight"
 _WHOLE = {"torch.optim"}  # libraries read its `__dict__`, which must have the lazy names
+_AT_START = (
+    "nn nn.functional nn.init nn.parameter utils utils.data autograd cuda linalg fft special "
+    "random backends jit overrides multiprocessing serialization storage types version"
+)
 
 
 class Distribution(importlib.metadata.Distribution):
@@ -87,6 +94,9 @@ class Finder(MetaPathFinder, Loader):
         if found is not None and found.name in _WHOLE:
             for name in module.__all__:
                 getattr(module, name)
+        if found is not None and found.name == "torch":
+            for name in _AT_START.split():
+                importlib.import_module(f"torch.{name}")
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None
@@ -209,6 +219,18 @@ class patch:
             sys.meta_path.remove(FINDER)
             _take_out()
             sys.modules.update(self.aside)
+
+
+def refuse_pytorch() -> None:
+    """An error where PyTorch itself is loaded. See Note [Import hook] 6."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None and loaded is not face():
+        raise ImportError(
+            "rushlight.as_torch: PyTorch was imported before it (by "
+            f"{getattr(loaded, '__file__', None) or 'this program'}); import rushlight.as_torch "
+            "first, or start the program with `rushlight run`",
+            name="torch",
+        )
 
 
 def _take_out() -> dict[str, ModuleType]:

@@ -24,6 +24,14 @@ class Use(NamedTuple):
     nearest: str | None
 
 
+class Unread(NamedTuple):
+    """A file that is no Python of this version, and why."""
+
+    path: Path
+    line: int
+    reason: str
+
+
 def files_of(path: str) -> list[Path]:
     """The Python files of a script, a folder or an installed package, which is not imported."""
     given = Path(path)
@@ -42,15 +50,17 @@ def files_of(path: str) -> list[Path]:
     return found or [Path(spec.origin)]
 
 
-def names_in(files: Sequence[Path]) -> list[Use]:
-    """Every name of torch once for each file, in order of line."""
+def names_in(files: Sequence[Path]) -> tuple[list[Use], list[Unread]]:
+    """Every name of torch once for each file, in order of line, and the files not read."""
     known: dict[str, str | None] = {}
-    found = []
+    found, unread = [], []
     with patch("cpu"):
         for path in files:
             try:
-                tree = ast.parse(path.read_text("utf-8", "replace"), str(path))
-            except SyntaxError:
+                tree = ast.parse(path.read_bytes(), str(path))
+            except (SyntaxError, ValueError, RecursionError) as error:
+                line = getattr(error, "lineno", None) or 1
+                unread.append(Unread(path, line, getattr(error, "msg", str(error))))
                 continue
             seen: set[str] = set()
             for line, name, guarded in sorted(_uses(tree)):
@@ -60,7 +70,7 @@ def names_in(files: Sequence[Path]) -> list[Use]:
                 if name not in known:
                     known[name] = _lookup(name)
                 found.append(Use(path, line, name, guarded, known[name]))
-    return found
+    return found, unread
 
 
 def _uses(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:

@@ -8,9 +8,11 @@
    weakly: a module is freed without a collection of cycles.
 3. A class with a `__getattr__` of its own decides what reading a member gives, so the members of
    its instances are in the dicts alone, where `Module.__getattr__` finds them.
-4. Copies and pickles have plain dicts, and other code may write a module's `__dict__`
+4. Deep copies and pickles have plain dicts, and other code may write a module's `__dict__`
    (`__setstate__` of a class, a wrapper that takes over the `__dict__` of another module). Reading
    `module._parameters` binds such dicts (`Place`).
+5. A shallow copy has the dicts of its original, as in PyTorch: they have several owners then, and a
+   write reaches the attributes of each.
 """
 
 from __future__ import annotations
@@ -27,25 +29,43 @@ _ABSENT = object()
 class Members(dict[str, Any]):
     """One kind of a module's members. See Note [Members]."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("others", "owner")
 
     def __init__(self, items: Iterable[Any] = (), owner: Callable[[], Any] | None = None) -> None:
         super().__init__(items)
         self.owner = owner  # a weak reference: a module is freed by its count of references
+        self.others: tuple[Callable[[], Any], ...] = ()  # the shallow copies
         if self:
             self.update(dict(self))
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        owner = None if self.owner is None else self.owner()
-        if owner is not None:
+        for owner in self.owners():
             owner.__dict__[name] = value
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
-        owner = None if self.owner is None else self.owner()
-        if owner is not None:
+        for owner in self.owners():
             owner.__dict__.pop(name, None)
+
+    def owners(self) -> list[Any]:
+        """The modules whose attributes these are."""
+        if self.owner is None:
+            return []
+        found = (self.owner(), *[other() for other in self.others])
+        return [module for module in found if module is not None]
+
+    def join(self, module: Any) -> None:
+        """Be the members of this module as well."""
+        if all(owner is not module for owner in self.owners()):
+            self.others = (*[other for other in self.others if other() is not None], ref(module))
+        module.__dict__.update(self)
+
+    def leave(self, module: Any) -> None:
+        """Be no longer the members of this module."""
+        if self.owner is not None and self.owner() is module:
+            self.owner = _nothing
+        self.others = tuple([other for other in self.others if other() is not module])
 
     def pop(self, name: str, default: Any = _ABSENT) -> Any:
         if name not in self and default is not _ABSENT:
@@ -104,15 +124,20 @@ class Place:
         if held is None:
             return look_up(module, self.name)  # which raises
         owner = held.owner if held.__class__ is Members else _nothing
-        if owner is not None and owner() is not module:
-            bind(module)
-            return module.__dict__[self.name]
-        return held
+        if owner is None or owner() is module:
+            return held
+        if held.__class__ is Members and any(other() is module for other in held.others):
+            return held
+        bind(module)
+        return module.__dict__[self.name]
 
     def __set__(self, module: Any, held: dict[str, Any]) -> None:
         own = module.__dict__
-        for name in own.get(self.name, ()):
+        before = own.get(self.name, {})
+        for name in before:
             own.pop(name, None)
+        if before.__class__ is Members:
+            before.leave(module)
         own[self.name] = held
         bind(module)
 
@@ -127,6 +152,9 @@ def bind(module: Any) -> None:
     shown = type(module).__getattr__ is look_up
     for place in PLACES.values():
         held = own.get(place, {})
+        if held.__class__ is Members and shown and held.owner is not None:
+            held.join(module)
+            continue
         for name in held:
             own.pop(name, None)
         own[place] = Members(held, ref(module) if shown else None)

@@ -73,8 +73,7 @@ def test_a_program_on_the_cpu(tmp_path: Path) -> None:
 def test_cuda_means_webgpu(tmp_path: Path, require_device) -> None:
     require_device("webgpu")
     train = script(tmp_path, TRAIN + "assert torch.cuda.get_device_name()\n")
-    # Behind the script: its text has no such option, so it is rushlight's.
-    said = type_in("run", train, "--device", "webgpu", "a", folder=tmp_path)
+    said = type_in("run", "--device", "webgpu", train, "a", folder=tmp_path)
     assert said.splitlines() == ["cuda True rushlight.tensor ['a']"]
 
 
@@ -182,9 +181,10 @@ print(given.device, given.rest, os.environ["RUSHLIGHT_TORCH"], os.environ.get("R
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        (["train.py", "--device", "cuda", "a"], "cuda ['a'] auto None"),
-        (["--device", "cpu", "train.py", "--budget", "1GiB"], "None [] cpu 1GiB"),
-        (["train.py", "a", "--", "--device=x"], "x ['a'] auto None"),
+        (["train.py", "--device", "cuda:0", "a"], "cuda:0 ['a'] auto None"),
+        (["--device", "cpu", "--budget", "1GiB", "train.py"], "None [] cpu 1GiB"),
+        (["--device=cpu", "--", "train.py", "a"], "None ['a'] cpu None"),
+        (["train.py", "a", "--", "--device=x"], "None ['a', '--device=x'] auto None"),
     ],
 )
 def test_whose_option_it_is(words: list[str], wanted: str, tmp_path: Path) -> None:
@@ -226,6 +226,15 @@ def f(x):
     assert "torch.nn.functional.relu" in type_in("check", "--all", name, folder=tmp_path, code=1)
     script(tmp_path, "import torch.nn", "fine.py")
     assert "0 are missing" in type_in("check", "fine.py", folder=tmp_path)
+    script(tmp_path, "import torch\nprint 'two'\n", "old.py")
+    said = type_in("check", "old.py", folder=tmp_path, code=1)
+    assert "old.py:2: not read: Missing parentheses" in said and "1 could not be read" in said
+
+
+def test_an_option_behind_the_script_is_never_ours(tmp_path: Path) -> None:
+    name = script(tmp_path, "import sys\nprint(sys.argv[1:])\n")
+    words = ["--device", "cuda:0", "--check", "-m", "x", "--", "--budget", "1GiB"]
+    assert type_in("run", name, *words, folder=tmp_path).strip() == str(words)
 
 
 def test_profile_of_a_program(tmp_path):

@@ -93,6 +93,24 @@ def test_as_torch_is_the_first_line() -> None:
     assert found.strip() == "2.13.0+rushlight"
 
 
+def test_as_torch_refuses_where_pytorch_is_loaded() -> None:
+    text = (
+        "import sys, types; sys.modules['torch'] = types.ModuleType('torch')\n"
+        "try:\n    import rushlight.as_torch\n"
+        "except ImportError as error:\n    print(error.name, error)\n"
+        "import rushlight; print(sys.modules['torch'].__name__, sys.meta_path[0])\n"
+    )
+    found = subprocess.check_output([sys.executable, "-c", text], text=True, cwd=".")
+    first, last = found.splitlines()
+    assert first.startswith("torch ") and "imported before" in first and "compat.hook" not in last
+
+
+def test_modules_that_programs_look_up() -> None:
+    with rushlight.patch():
+        for name in ("nn", "nn.functional", "autograd", "utils.data", "cuda"):
+            assert sys.modules[f"torch.{name}"] is importlib.import_module(f"rushlight.{name}")
+
+
 def test_a_missing_name_tells_the_nearest() -> None:
     with pytest.raises(AttributeError, match="'Lineer'; the nearest is 'Linear'") as caught:
         _ = rushlight.nn.Lineer

@@ -79,6 +79,12 @@ def test_the_precision_of_convolutions(torch) -> None:
     cudnn.conv.fp32_precision = "ieee"
     assert not cudnn.allow_tf32
     cudnn.allow_tf32 = True
+    before = cudnn.set_flags(_enabled=True, _allow_tf32=False)
+    assert before == (True, False, 10, True, True, "ieee") and not cudnn.allow_tf32
+    cudnn.set_flags(*before)
+    assert cudnn.allow_tf32
+    with pytest.raises(TypeError, match="_benchmark"):
+        cudnn.set_flags(_bench=True)
     with pytest.raises(RuntimeError, match="fp32_precision"):
         cudnn.conv.fp32_precision = "bf16x3"
     assert cudnn.conv.fp32_precision == "tf32"

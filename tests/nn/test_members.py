@@ -86,7 +86,7 @@ def test_registration_may_be_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_copies_and_pickles_are_modules_of_their_own() -> None:
     net = Net()
-    for other in (copy.copy(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         other.weight = nn.Parameter(rushlight.full((2,), 7.0))
         assert other._parameters["weight"] is other.weight and net.weight.tolist() == [1, 1]
         assert list(other.state_dict()) == list(net.state_dict())
@@ -94,10 +94,28 @@ def test_copies_and_pickles_are_modules_of_their_own() -> None:
         assert other.mean.tolist() == [1, 1] and net.mean.tolist() == [0, 0]
 
 
+def test_a_shallow_copy_shares_its_members() -> None:
+    net = Net()
+    other = copy.copy(net)
+    assert other._parameters is net._parameters and other._modules is net._modules
+    other.weight = nn.Parameter(rushlight.full((2,), 7.0))
+    assert net.weight is other.weight and net._parameters["weight"] is net.weight
+    net._buffers["mean"] = rushlight.ones(2)
+    assert other.mean.tolist() == [1, 1]
+    other._parameters = dict(other._parameters)
+    other.weight = None
+    assert net.weight.tolist() == [7, 7] and other.weight is None
+    third = copy.copy(net)
+    del net
+    third.weight = nn.Parameter(rushlight.zeros(2))
+    assert third._parameters["weight"] is third.weight and other.weight is None
+
+
 def test_a_module_is_freed_by_its_count_of_references() -> None:
     gc.disable()
     try:
-        for make in (Net, lambda: copy.deepcopy(Net()), lambda: nn.Sequential(nn.ReLU())):
+        copies = (lambda: copy.copy(Net()), lambda: copy.deepcopy(Net()))
+        for make in (Net, *copies, lambda: nn.Sequential(nn.ReLU())):
             net = make()
             gone = weakref.ref(net)
             del net
@@ -145,11 +163,11 @@ class _TakesOver(nn.Module):
 
 
 def _written_dicts():
-    module = _SetsItsDict()
-    yield copy.copy(module)
-    yield copy.deepcopy(module)
-    yield pickle.loads(pickle.dumps(module))
-    yield _TakesOver(module)
+    first, second = _SetsItsDict(), _SetsItsDict()
+    yield copy.copy(first)
+    yield copy.deepcopy(second)
+    yield pickle.loads(pickle.dumps(second))
+    yield _TakesOver(second)
     yield _TakesOver(_SetsItsDict())  # the module that the members were bound to is gone
 
 

@@ -84,6 +84,25 @@ def _flags_of(name: str) -> Callable[..., Any]:
     return flags
 
 
+def _set_flags_of(name: str, keys: str) -> Callable[..., tuple[Any, ...]]:
+    """`set_flags(_enabled=..., ...)`, which sets what is given and returns the values before."""
+    order = keys.split()
+
+    def set_flags(*args: Any, **given: Any) -> tuple[Any, ...]:
+        module = sys.modules[f"{__name__}.{name}"]
+        before = tuple([getattr(module, key) for key in order])
+        given |= {f"_{key}": value for key, value in zip(order, args, strict=False)}
+        unknown = given.keys() - {f"_{key}" for key in order}
+        if unknown or len(args) > len(order):
+            raise TypeError(f"backends.{name}.set_flags: takes _{', _'.join(order)}")
+        for key in order:
+            if given.get(f"_{key}") not in (None, "none"):
+                setattr(module, key, given[f"_{key}"])
+        return before
+
+    return set_flags
+
+
 def _library(
     name: str,
     values: dict[str, Any] | None = None,
@@ -142,7 +161,9 @@ cudnn = _library(
         "is_available": _known(False),
         "version": _known(None),
         "is_acceptable": _known(False),
-        "set_flags": lambda **given: tuple(given.values()),
+        "set_flags": _set_flags_of(
+            "cudnn", "enabled benchmark benchmark_limit deterministic allow_tf32 fp32_precision"
+        ),
     },
     {"allow_tf32": (partial(allows_tf32, "convolution"), partial(allow_tf32, "convolution"))},
 )
@@ -203,7 +224,11 @@ opt_einsum = _library(
     "opt_einsum", {"enabled": True, "strategy": "auto"}, {"is_available": _known(True)}
 )
 quantized = _library("quantized", {"engine": "none", "supported_engines": ["none"]})
-nnpack = _library("nnpack", {}, {"is_available": _known(False), "set_flags": _known((False,))})
+nnpack = _library(
+    "nnpack",
+    {"enabled": False},
+    {"is_available": _known(False), "set_flags": _set_flags_of("nnpack", "enabled")},
+)
 xnnpack = _library("xnnpack", {"enabled": False})
 kleidiai = _library("kleidiai", {}, {"is_available": _known(False)})
 cusparselt = _library("cusparselt", {}, {"is_available": _known(False), "version": _known(None)})
