@@ -27,6 +27,10 @@ Method = Callable[..., Any]
 # name.
 ELSEWHERE = {
     "rushlight.array_api.array": "Array.__array_namespace__=__array_namespace__",
+    "rushlight.compat.subclasses": (
+        "as_subclass default_torch_function=__torch_function__ make_subclass=_make_subclass "
+        "make_wrapper_subclass=_make_wrapper_subclass"
+    ),
     "rushlight.dlpack": "device_pair=__dlpack_device__ give=__dlpack__",
     "rushlight.mapping": "apply_ map2_ map_",
     "rushlight.ops.surface.brackets": "get_item=__getitem__ set_item=__setitem__",
@@ -59,6 +63,11 @@ class Unmade:
             if vars(self.kind)[self.name] is self:
                 setattr(self.kind, self.name, made)
         return vars(self.kind)[self.name].__get__(instance, owner)
+
+
+def disabled_torch_function(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The `__torch_function__` of classes that functions do not ask. See Note [Torch function]."""
+    return func(*args, **(kwargs or {}))
 
 
 def _of_ints(method: Method) -> Method:

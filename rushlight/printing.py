@@ -180,8 +180,10 @@ def _notes(value: Value) -> list[str]:
 
 
 def show(value: Value) -> str:
-    """tensor([...], dtype=..., ...), wrapped at 80 columns."""
-    text = "tensor(" + _elements(value, len("tensor("))
+    """tensor([...], dtype=..., ...), wrapped at 80 columns; a user's class by its name."""
+    kind = type(value)
+    start = f"{'tensor' if kind.__module__.startswith('rushlight.') else kind.__name__}("
+    text = start + _elements(value, len(start))
     return _noted(text, _notes(value), len(text) - text.rfind("\n") - 1)
 
 

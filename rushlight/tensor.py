@@ -59,10 +59,10 @@ class Tensor(Value):
     def __new__(cls, *args: Any, device: Any = None) -> Any:
         """PyTorch's older constructor: memory of a shape (sizes), or data in the default dtype.
 
-        The package itself makes tensors with `object.__new__`, and so do the subclasses.
+        The package itself makes tensors with `object.__new__`.
         """
         if cls is not Tensor:
-            return object.__new__(cls)
+            return Needed.construct_subclass(cls, args, device)
         if len(args) == 1 and isinstance(args[0], Value):
             return args[0].view(*args[0]._spec.shape).detach()  # type: ignore[attr-defined]
         if len(args) == 1 and not isinstance(args[0], (int, Size)):
@@ -488,6 +488,8 @@ class Tensor(Value):
         )
 
     def __reduce__(self) -> Any:
+        if _is_users(type(self)):
+            return Needed.reduce_subclass(self)
         leaf = self.requires_grad and self.is_leaf
         given = (
             interop.to_bytes(self),
@@ -499,9 +501,13 @@ class Tensor(Value):
         return interop.from_pickle, given, interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
+        if id(self) in memo:
+            return memo[id(self)]
         if not self.is_leaf:
             raise RushlightError("only leaves can be deep-copied; .detach() or .clone() a result")
         out = interop.copied(self, memo)
+        if _is_users(type(self)):
+            out.__class__ = type(self)
         creation.requiring(out, self.requires_grad)
         memo[id(self)] = out
         if self.grad is not None:
@@ -512,6 +518,8 @@ class Tensor(Value):
     def __copy__(self) -> Tensor:
         """Another handle of the same memory; a leaf."""
         out = creation.requiring(self.detach(), self.requires_grad)
+        if _is_users(type(self)):
+            out.__class__ = type(self)
         out.__dict__.update(self.__dict__)
         return out  # type: ignore[return-value]
 
@@ -559,10 +567,20 @@ class Tensor(Value):
 dtypes_float, dtypes_int, dtypes_bool = float, int, bool
 
 
+def _is_users(kind: type) -> Any:
+    """Whether it is a subclass that a program defined. See Note [Subclasses]."""
+    asked: Any = getattr(kind, "__torch_function__")  # noqa: B009
+    return kind is not Tensor and asked is not methods.disabled_torch_function
+
+
 methods.install(Tensor)
 call.set_handle(Tensor)
 PLAIN.append(device)
-provide_later(sparse_gradients="rushlight.sparse.gradients:look_for_sparse")
+provide_later(
+    construct_subclass="rushlight.compat.subclasses:construct",
+    reduce_subclass="rushlight.compat.subclasses:reduced",
+    sparse_gradients="rushlight.sparse.gradients:look_for_sparse",
+)
 
 
 def tensor(

@@ -7,7 +7,9 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
+from rushlight.compat.torch_function import DisableTorchFunctionSubclass
 from rushlight.core.errors import RushlightError
+from rushlight.methods import disabled_torch_function
 from rushlight.nn.conversion import parse_to
 from rushlight.tape.vmap import batched
 from rushlight.tensor import Tensor
@@ -32,15 +34,8 @@ class ScriptModule:
     """The class of TorchScript modules; nothing here is an instance of it."""
 
 
-class DisableTorchFunctionSubclass(contextlib.nullcontext[None]):
-    """A block in which subclasses' `__torch_function__` is not called."""
-
-
 DisableTorchFunction = DisableTorchFunctionSubclass
-
-
-def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    return func(*args, **(kwargs or {}))
+_disabled_torch_function_impl = disabled_torch_function
 
 
 def _log_api_usage_once(name: str) -> None:

@@ -1,12 +1,15 @@
-"""Public functions that ask `__torch_function__` of their arguments, while somebody wants it.
+"""Functions and methods that ask `__torch_function__` of their arguments, while somebody wants it.
 
 # Note [Torch function]
-1. The package's functions know nothing of `__torch_function__`. While a trace or a mode is in place
-   the public namespaces hold functions that ask first; at its end they hold the plain ones again.
-   So calls cost what they cost as long as nobody asks.
-2. A name that loads during that time is found by the namespace's `__getattr__`, which is exchanged
-   too. A module that imported a function before is exchanged where the trace says so (`homes`).
-3. The function that `__torch_function__` gets is the plain one.
+1. The package's functions know nothing of `__torch_function__`. While a trace or a mode is in
+   place, and from the first tensor of a subclass on, they ask first. So calls cost what they cost
+   as long as nobody asks.
+2. A function asks by other code: its `__code__` is exchanged, and a copy has the plain one. The
+   object stays, so names that were imported before, tables by function and comparisons hold.
+3. Public functions, methods, operators and properties of tensors ask, and the functions that
+   declare ops, which layers call. What `__torch_function__` gets is the public function; of an
+   operator the method (`Tensor.add` of `x + y`), of a property its `__get__`, as in PyTorch.
+4. The default `__torch_function__`, and a backward pass, run with asking off (`OFF`).
 """
 
 from __future__ import annotations
@@ -14,12 +17,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import sys
+import inspect
 from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
-from rushlight.compat import torch_function
+from rushlight.compat.torch_function import (
+    OFF,
+    handle_torch_function,
+    has_torch_function_unary,
+    overrides,
+)
+from rushlight.core import locks
+from rushlight.ops import declared
+from rushlight.ops.registry import REGISTRY
+from rushlight.tape.record.template import compiled
+from rushlight.tensor import Tensor
 
 NAMESPACES = (
     "rushlight",
@@ -30,28 +43,60 @@ NAMESPACES = (
     "rushlight.special",
 )
 MODES: list[Any] = []
+# Written by the language, or read while a class or a handle is made.
+_LEFT_OUT = {"__init_subclass__", "__torch_function__", "__array_priority__", "__reduce__"}
+_OFF_INSIDE = {"backward", "grad"}
+
+_ASKING = """\
+def bind({names}):
+    def function(*args, _ask, **named):
+        if False:
+            ({names})
+        return _ask(args, named)
+    return function
+"""
 
 
-def asking_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that asks modes and its arguments' classes before it calls `function`."""
+# ---- one call ----
 
-    @functools.wraps(function)
-    def asks(*args: Any, **kwargs: Any) -> Any:
-        if MODES:
-            mode = MODES.pop()
-            try:
-                kinds = tuple({type(a) for a in args if torch_function.has_torch_function_unary(a)})
-                return mode.__torch_function__(function, kinds, args, kwargs)
-            finally:
-                MODES.append(mode)
-        if torch_function.has_torch_function(_flat(args, kwargs)):
-            return torch_function.handle_torch_function(
-                function, _flat(args, kwargs), *args, **kwargs
-            )
-        return function(*args, **kwargs)
 
-    asks.asked_for = function  # type: ignore[attr-defined]
-    return asks
+def _ask(
+    plain: Callable[..., Any], public: Any, off: bool, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """Call `__torch_function__` of a mode or of an argument's class; else the plain function."""
+    if MODES:
+        return _ask_mode(public, args, named)
+    if not OFF.get():
+        for arg in (*args, *named.values()) if named else args:
+            kind = arg.__class__
+            if kind is Tensor or kind is float or kind is int:
+                continue
+            if overrides(kind) or ((kind is list or kind is tuple) and any(map(_is_asked, arg))):
+                return handle_torch_function(public, _flat(args, named), *args, **named)
+        if off:
+            return _without_asking(plain, args, named)
+    return plain(*args, **named)
+
+
+def _ask_mode(public: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    mode = MODES.pop()
+    try:
+        kinds = tuple({type(a) for a in _flat(args, named) if has_torch_function_unary(a)})
+        return mode.__torch_function__(public, kinds, args, named)
+    finally:
+        MODES.append(mode)
+
+
+def _without_asking(plain: Callable[..., Any], args: tuple[Any, ...], named: Any) -> Any:
+    token = OFF.set(True)
+    try:
+        return plain(*args, **named)
+    finally:
+        OFF.reset(token)
+
+
+def _is_asked(arg: Any) -> bool:
+    return overrides(arg.__class__)
 
 
 def _flat(args: Iterable[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -62,14 +107,166 @@ def _flat(args: Iterable[Any], kwargs: dict[str, Any]) -> list[Any]:
     return found
 
 
+# ---- functions that ask ----
+
+
+class Asking:
+    """A function and the two codes between which it is exchanged."""
+
+    def __init__(self, function: FunctionType, public: Any, off: bool) -> None:
+        self.function = function
+        self.plain = _copy(function)
+        self.ask = functools.partial(_ask, self.plain, public or function, off)
+        self.signed = "__signature__" in vars(function)
+        # Who gives the function its code at its first call: see Note [Memo], Note [Arguments].
+        given = (getattr(function, "kinds", None), getattr(function, "checked_by", None))
+        self.makers: list[Any] = [
+            each for each in given if getattr(each, "public", None) is function
+        ]
+
+    def put_in(self) -> None:
+        function = self.function
+        for maker in self.makers:
+            maker.public = self.plain
+        if not self.signed:
+            function.__signature__ = inspect.signature(self.plain)  # type: ignore[attr-defined]
+        function.__defaults__, function.__kwdefaults__ = None, {"_ask": self.ask}
+        function.__code__ = _asking(len(self.plain.__code__.co_freevars))
+
+    def put_back(self) -> None:
+        function = self.function
+        for maker in self.makers:
+            maker.public = function
+        function.__code__ = self.plain.__code__
+        function.__defaults__ = self.plain.__defaults__
+        function.__kwdefaults__ = self.plain.__kwdefaults__
+        if not self.signed:
+            del function.__signature__  # type: ignore[attr-defined]
+
+
+def _copy(function: FunctionType) -> FunctionType:
+    made = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    vars(made).update(vars(function))
+    return made
+
+
+@functools.cache
+def _asking(free: int) -> CodeType:
+    """The code that asks, for a function with a number of free variables."""
+    names = ", ".join([f"free{i}" for i in range(free)])
+    found: dict[str, Any] = {}
+    exec(compiled(_ASKING.format(names=names), "torch function"), found)
+    code: CodeType = found["bind"](*[None] * free).__code__
+    return code
+
+
 def _is_public(name: str, value: Any) -> bool:
     home = getattr(value, "__module__", None) or ""
     return (
         isinstance(value, FunctionType)
         and not name.startswith("__")
         and home.partition(".")[0] == "rushlight"
-        and not hasattr(value, "asked_for")
     )
+
+
+@functools.cache
+def _surface() -> list[Asking]:
+    """Every function that may ask. See Note [Torch function] 3."""
+    found: dict[int, Asking] = {}
+
+    def add(function: Any, public: Any = None, name: str = "") -> None:
+        if isinstance(function, FunctionType) and id(function) not in found:
+            found[id(function)] = Asking(function, public, name in _OFF_INSIDE)
+
+    by_name: dict[str, Any] = {}
+    for module in map(importlib.import_module, NAMESPACES):
+        for name in dir(module):
+            value = getattr(module, name)
+            if _is_public(name, value):
+                by_name.setdefault(name, value)
+                add(value)
+    for name in ("backward", "grad"):
+        add(getattr(importlib.import_module("rushlight.autograd"), name), None, name)
+    for name, value in _members(Tensor):
+        if isinstance(value, property):
+            add(value.fget, value.__get__)
+            add(value.fset, value.__set__)
+        else:
+            add(value, _method_of(name), name)
+    for name in REGISTRY:
+        public = by_name.get(name) or getattr(Tensor, name, None)
+        add(REGISTRY[name].function, public)
+        add(REGISTRY.declared[name].function, public)
+        home = importlib.import_module(f"rushlight.ops.{declared.MODULES[name]}")
+        add(vars(home).get(name), public)
+    return list(found.values())
+
+
+def _members(kind: type) -> list[tuple[str, Any]]:
+    for name in dir(kind):
+        getattr(kind, name)  # a method is made at its first use
+    return [(name, value) for name, value in vars(kind).items() if name not in _LEFT_OUT]
+
+
+def _method_of(name: str) -> Any:
+    """The method that an operator stands for; None of a method, which stands for itself."""
+    symbol = name[2:-2] if name.startswith("__") and name.endswith("__") else ""
+    op = declared.OPERATORS.get(symbol)
+    if op is None and symbol[:1] in ("r", "i"):
+        op = declared.OPERATORS.get(symbol[1:])
+        if op is not None and symbol[0] == "i":
+            op = f"{op}_"
+        elif op not in ("add", "mul"):
+            op = None  # with its operands exchanged it is an operation of its own
+    op = {"abs": "abs", "neg": "neg", "matmul": "matmul", "invert": "bitwise_not"}.get(symbol, op)
+    return getattr(Tensor, op, None) if op else None
+
+
+# ---- while somebody asks ----
+
+_CHANGING = locks.reentrant_lock()
+_WANTED = [0]
+
+
+def start_asking() -> None:
+    """Let every function ask, until as many calls of `stop_asking`."""
+    with _CHANGING:
+        _WANTED[0] += 1
+        if _WANTED[0] == 1:
+            for function in _surface():
+                function.put_in()
+
+
+def stop_asking() -> None:
+    """The end of a `start_asking`."""
+    with _CHANGING:
+        _WANTED[0] -= 1
+        if _WANTED[0] == 0:
+            for function in _surface():
+                function.put_back()
+
+
+@functools.cache
+def ask_from_now_on() -> None:
+    """Let functions ask in this process: there is a tensor of a subclass."""
+    start_asking()
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """A block in which public functions ask `__torch_function__`. See Note [Torch function]."""
+    start_asking()
+    try:
+        yield
+    finally:
+        stop_asking()
 
 
 @contextlib.contextmanager
@@ -94,45 +291,11 @@ def _put(holder: Any, name: str, value: Any) -> None:
         setattr(holder, name, value)
 
 
-def _finding(space: dict[str, Any], late: list[tuple[Any, str]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a namespace while its functions ask."""
-    find = space["__getattr__"]
+def asking_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A user's function that asks before it is called: a leaf of a trace."""
 
-    def found(name: str) -> Any:
-        value = find(name)
-        plain = getattr(value, "asked_for", value)
-        if not _is_public(name, plain):
-            return value
-        late.append((space, name))
-        space[name] = asking_function(plain)
-        return space[name]
+    @functools.wraps(function)
+    def asks(*args: Any, **kwargs: Any) -> Any:
+        return _ask(function, function, False, args, kwargs)
 
-    return found
-
-
-@contextlib.contextmanager
-def asking(homes: Iterable[dict[str, Any]] = ()) -> Iterator[None]:
-    """A block in which public functions ask `__torch_function__`. See Note [Torch function]."""
-    modules: list[ModuleType] = [importlib.import_module(name) for name in NAMESPACES]
-    spaces = [vars(module) for module in modules]
-    torch = sys.modules.get("torch")
-    if torch is not None and getattr(torch, "torch", None) is torch:
-        spaces.append(vars(torch))
-    late: list[tuple[Any, str]] = []
-    places: list[tuple[Any, str, Any]] = []
-    others = [home for home in homes if all(home is not space for space in spaces)]
-    for space in (*spaces, *others):
-        if str(space.get("__name__", "")).startswith("rushlight.") and space in others:
-            continue
-        places += [
-            (space, name, asking_function(value))
-            for name, value in list(space.items())
-            if _is_public(name, value)
-        ]
-    places += [(s, "__getattr__", _finding(s, late)) for s in spaces if "__getattr__" in s]
-    with exchanged(places):
-        try:
-            yield
-        finally:
-            for space, name in late:
-                space[name] = space[name].asked_for
+    return asks

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from rushlight.core.errors import NotDifferentiable, RushlightError
@@ -255,12 +257,22 @@ class Library:
             impl(qualname, key, fn)
 
 
+# By package: the module here that has the ops of its C++ library `_C`.
+_IN_PLACE_OF = {"torchvision": "rushlight.compat.vision"}
+
+
 def load_library(path: Any) -> None:
-    """`torch.ops.load_library`, which refuses: the file is compiled against PyTorch.
+    """`torch.ops.load_library`: the ops of a package's C++ library, where they are defined here.
+
+    Other files are refused: they are compiled against PyTorch.
 
     Args:
         path (str): The file.
     """
+    file = Path(path)
+    if file.name.startswith("_C.") and file.parent.name in _IN_PLACE_OF:
+        importlib.import_module(_IN_PLACE_OF[file.parent.name]).provide()
+        return
     raise OSError(f"{path} is compiled against PyTorch's C++ library, which Rushlight has not")
 
 

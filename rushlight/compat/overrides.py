@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.compat import dispatch
+from rushlight.compat.subclasses import (
+    get_default_nowrap_functions as get_default_nowrap_functions,
+)
 from rushlight.compat.torch_function import (
     handle_torch_function as handle_torch_function,
     has_torch_function as has_torch_function,
@@ -16,10 +19,7 @@ from rushlight.compat.torch_function import (
 
 
 class TorchFunctionMode:
-    """A block in which every public function asks `__torch_function__` of this object first.
-
-    Methods of tensors are not asked: they are looked up on the class.
-    """
+    """A block in which functions and methods ask `__torch_function__` of this object first."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None

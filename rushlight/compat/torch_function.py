@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
+from rushlight.methods import disabled_torch_function
 from rushlight.tensor import Tensor
+
+# Whether functions do not ask now: see Note [Torch function].
+OFF: ContextVar[bool] = ContextVar("torch_function_off", default=False)
+
+
+class DisableTorchFunctionSubclass:
+    """A block in which the classes' `__torch_function__` is not called."""
+
+    def __enter__(self) -> None:
+        self._token = OFF.set(True)
+
+    def __exit__(self, *_: object) -> None:
+        OFF.reset(self._token)
 
 
 def is_tensor_like(inp: Any) -> bool:
@@ -13,22 +28,20 @@ def is_tensor_like(inp: Any) -> bool:
     return isinstance(inp, Tensor) or hasattr(type(inp), "__torch_function__")
 
 
-def _overrides(kind: type) -> bool:
-    found = getattr(kind, "__torch_function__", None)
-    own = getattr(Tensor, "__torch_function__", None)
-    return found is not None and getattr(found, "__func__", found) is not getattr(
-        own, "__func__", own
-    )
+def overrides(kind: type) -> bool:
+    """Whether a class has a `__torch_function__`, and does not disable it; not so of Tensor."""
+    found = getattr(kind, "__torch_function__", disabled_torch_function)
+    return found is not disabled_torch_function and kind is not Tensor
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether the class of one of them defines `__torch_function__`."""
-    return any(_overrides(type(arg)) for arg in relevant_args)
+    return not OFF.get() and any(overrides(type(arg)) for arg in relevant_args)
 
 
 def has_torch_function_unary(arg: Any) -> bool:
     """As `has_torch_function`, of one."""
-    return _overrides(type(arg))
+    return not OFF.get() and overrides(type(arg))
 
 
 def has_torch_function_variadic(*args: Any) -> bool:
@@ -44,7 +57,7 @@ def handle_torch_function(
     given: list[Any] = []
     for arg in relevant_args:
         kind = type(arg)
-        if _overrides(kind) and kind not in kinds:
+        if overrides(kind) and kind not in kinds:
             at = next((i for i, k in enumerate(kinds) if issubclass(kind, k)), len(kinds))
             kinds.insert(at, kind)
             given.insert(at, arg)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
 from rushlight.core.errors import RushlightError
+from rushlight.methods import disabled_torch_function
 from rushlight.ops.create import like
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
@@ -30,6 +31,8 @@ class BatchedTensor(Tensor):
     """One example of a batch. Memory and record are the physical value's."""
 
     __slots__ = ("levels", "physical")
+
+    __torch_function__ = disabled_torch_function
 
     levels: Levels
     physical: Value

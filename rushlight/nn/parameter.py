@@ -18,6 +18,7 @@ from rushlight import interop
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.lazy import shown
+from rushlight.methods import disabled_torch_function
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.tape.record import call
@@ -39,13 +40,24 @@ def __dir__() -> list[str]:
     return shown(__name__)
 
 
-class Parameter(Tensor):
+class _OrMarked(type):
+    """The class of Parameter: a tensor of a subclass that was made one is an instance, too."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if type.__instancecheck__(cls, instance):
+            return True
+        return cls is Parameter and isinstance(instance, Tensor) and "_is_param" in vars(instance)
+
+
+class Parameter(Tensor, metaclass=_OrMarked):
     """A leaf that a module lists among its parameters.
 
-    It shares the memory of the tensor it is made of.
+    It shares the memory of the tensor it is made of. A tensor of a user's subclass keeps its class.
     """
 
     __slots__ = ()
+
+    __torch_function__ = disabled_torch_function
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Parameter:
         source = creation.empty(0) if data is None else data
@@ -54,6 +66,13 @@ class Parameter(Tensor):
                 f"Parameter: made of a tensor, got {type(source).__name__}; wrap it in "
                 "rushlight.tensor(...)"
             )
+        kind: Any = type(source)
+        if (
+            kind is not Tensor
+            and cls is Parameter
+            and kind.__torch_function__ is not disabled_torch_function
+        ):
+            return _marked(source, requires_grad)
         made = object.__new__(cls)
         made._spec, made._memory, made._offset = source._spec, source._memory, source._offset
         made._node = None
@@ -85,6 +104,18 @@ class Parameter(Tensor):
         return out
 
 
+def _marked(source: Tensor, requires_grad: bool) -> Any:
+    """A parameter of a user's class: the tensor without its record."""
+    made = source.detach().requires_grad_(requires_grad)
+    if type(made) is not type(source):
+        raise RushlightError(
+            f"Parameter: {type(source).__name__}.detach() gives a {type(made).__name__}; a tensor "
+            "of the same class is needed"
+        )
+    made.__dict__["_is_param"] = True
+    return made
+
+
 def replace_content(target: Tensor, source: Tensor) -> None:
     """Give a leaf the memory, dtype and device of another tensor.
 
@@ -106,6 +137,8 @@ class Buffer(Tensor):
     """A tensor that a module keeps, when it is assigned, as state that is not learned."""
 
     __slots__ = ("persistent",)
+
+    __torch_function__ = disabled_torch_function
 
     persistent: bool  # whether it is part of state_dict
 

@@ -31,6 +31,7 @@ from rushlight.core.errors import (
     SparseOperandError,
 )
 from rushlight.core.shapes import Size
+from rushlight.methods import disabled_torch_function
 from rushlight.ops.create import creation
 from rushlight.sparse.linear_index import added_up, coordinates, linear_index
 from rushlight.tensor import Tensor, as_tensor, tensor
@@ -46,6 +47,8 @@ class SparseTensor(Tensor):
     """
 
     __slots__ = ("_at", "_coalesced", "_of", "_size")
+
+    __torch_function__ = disabled_torch_function
 
     _at: Any  # the indices
     _of: Any  # the values

@@ -5,7 +5,9 @@ Takes: user functions and tensors. Gives: their results, with less memory held.
 Never: reaches below the tape's public records.
 """
 
-from rushlight.lazy import shown
+from typing import Any
+
+from rushlight.lazy import Names, shown
 from rushlight.utils import (
     _pytree as _pytree,
     checkpoint as checkpoint,
@@ -14,7 +16,13 @@ from rushlight.utils import (
     hooks as hooks,
 )
 
-__all__ = ["checkpoint", "data", "dlpack", "hooks"]
+_NAMES = Names(__name__)
+_NAMES.defined({"rushlight.compat.subclasses": "swap_tensors"})
+__all__ = ["checkpoint", "data", "dlpack", "hooks", "swap_tensors"]
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,8 @@
 """PyTorch's `torch.fx._symbolic_trace`: run a forward on proxies and record its graph.
 
 # Note [Tracing]
-1. Functions of the package do not know proxies. While a trace runs, `compat.dispatch` has the
-   public namespaces hold functions that ask `__torch_function__` of their arguments; a Proxy's
-   records a node.
+1. Functions of the package do not know proxies. While a trace runs they ask `__torch_function__`
+   of their arguments (Note [Torch function]); a Proxy's records a node.
 2. A module of `nn` is a leaf: its call is one node. Others are run.
 """
 
@@ -12,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -182,16 +180,10 @@ class Tracer:
         self.graph = Graph(tracer_cls=type(self))
         self.constants = 0
         called, args = self.create_args_for_root(function, is_module, concrete_args)
-        with dispatch.asking(self._homes(function)), self._calls(), self._leaves():
+        with dispatch.asking(), self._calls(), self._leaves():
             result = called(*args)
         self.create_node("output", "output", (self.create_arg(result),), {})
         return self.graph
-
-    def _homes(self, function: Any) -> list[dict[str, Any]]:
-        """The globals of the code that runs: they may hold functions of the package."""
-        names = {type(m).__module__ for m in self.root.modules()}
-        found = [vars(sys.modules[name]) for name in names if name in sys.modules]
-        return [*found, getattr(function, "__globals__", {})]
 
     def _calls(self) -> Any:
         """A block in which the call of a submodule is `call_module`."""

@@ -50,6 +50,8 @@ class Needed:
     batch_plan: Callable[..., Any]  # the BatchPlan of a call with batched operands
     detach_batch: Callable[[Value], Value]  # a batched value without a record
     replace_data: Callable[[Value, Value], None]  # `x.data = value`
+    construct_subclass: Callable[..., Any]  # `MyTensor(...)`: see Note [Subclasses]
+    reduce_subclass: Callable[[Value], Any]  # its pickle
     sparse_gradients: Callable[[], None]  # lets backward passes make sparse gradients
 
 

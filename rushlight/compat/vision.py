@@ -1,0 +1,265 @@
+"""torchvision's native ops, by public ops: `nms`, `roi_align`, `roi_pool`.
+
+torchvision looks for them at `torch.ops.torchvision` after it has loaded its C++ library;
+`library.load_library` provides them in its place. They run on every device. Regions are read a
+number at a time (`_ROWS`), so that the elements gathered for them take bounded memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rushlight as rl
+from rushlight.compat.library import CustomOpDef
+from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.tensor import Tensor
+
+_ROWS = 1 << 18  # rows of channels that are gathered at a time
+_PAIRS = 1 << 24  # pairs of boxes that are compared at a time
+
+
+class VisionOp(CustomOpDef):
+    """An op that has its derivative; what torchvision registers for its own is accepted."""
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        super().__init__(f"torchvision::{name}", function)
+        self.run = function
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.run(*args, **named)
+
+    def register_fake(self, fn: Callable[..., Any], /) -> Callable[..., Any]:
+        return fn
+
+    def register_autograd(self, backward: Any, /, *, setup_context: Any = None) -> None:
+        return None
+
+    def register_kernel(self, device_types: Any, fn: Any = None, /) -> Any:
+        return fn
+
+
+# ---- boxes ----
+
+
+def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """The boxes that no kept box of a higher score overlaps by more than the threshold.
+
+    Which are kept is decided on the host, from a matrix of overlaps that the device computes.
+
+    Args:
+        dets (Tensor): Boxes as (x1, y1, x2, y2).
+        scores (Tensor): A score for each.
+        iou_threshold (float): The largest ratio of intersection and union of two kept boxes.
+    """
+    import numpy as np
+
+    count = dets.shape[0]
+    if dets.dim() != 2 or dets.shape[1] != 4 or scores.shape != (count,):
+        raise ShapeError(
+            f"nms: boxes are [n, 4] and scores [n], got {tuple(dets.shape)}, {tuple(scores.shape)}"
+        )
+    with rl.no_grad():
+        order = scores.detach().sort(stable=True, descending=True)[1]
+        boxes = dets.detach()[order]
+        dropped = np.zeros(count, dtype=bool)
+        rows = max(1, _PAIRS // max(count, 1))
+        for first in range(0, count, rows):
+            above = (_overlaps(boxes[first : first + rows], boxes) > iou_threshold).cpu().numpy()
+            for i, row in enumerate(above, first):
+                if not dropped[i]:
+                    dropped[i + 1 :] |= row[i + 1 :]
+        kept = rl.from_numpy(np.flatnonzero(~dropped)).to(order.device)
+        return order[kept]
+
+
+def _overlaps(first: Tensor, second: Tensor) -> Any:
+    """The ratio of intersection and union of each pair."""
+    low = rl.maximum(first[:, None, :2], second[None, :, :2])
+    high = rl.minimum(first[:, None, 2:], second[None, :, 2:])
+    sides = (high - low).clamp(min=0)
+    shared = sides[..., 0] * sides[..., 1]
+    return shared / (_areas(first)[:, None] + _areas(second)[None] - shared)
+
+
+def _areas(boxes: Tensor) -> Any:
+    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+# ---- regions ----
+
+
+def _check_regions(op: str, input: Tensor, rois: Tensor) -> None:
+    if input.dim() != 4 or rois.dim() != 2 or rois.shape[1] != 5:
+        raise ShapeError(
+            f"{op}: an input [n, c, h, w] and regions [k, 5] are needed, got "
+            f"{tuple(input.shape)} and {tuple(rois.shape)}"
+        )
+    if input.dtype is not rois.dtype:
+        raise RushlightError(f"{op}: input is {input.dtype} and rois are {rois.dtype}")
+
+
+def _in_chunks(input: Tensor, rois: Tensor, bins: Any, size: tuple[int, int], pool: Any) -> Any:
+    """`pool(rows, part)` of the rows that `bins(part)` lists, for some regions at a time.
+
+    The rows are [bins, samples, channels]; results are [k, c, height, width].
+    """
+    n, c, h, w = input.shape
+    rows = input.permute(0, 2, 3, 1).reshape(n * h * w, c)
+    found, first, step = [], 0, rois.shape[0]
+    while first < rois.shape[0]:
+        part = bins(rois[first : first + step], input.shape)
+        if part[0].shape[0] > 1 and part[0].numel() > _ROWS:
+            step = max(1, step * _ROWS // part[0].numel())
+            continue
+        flat = part[0].reshape(part[0].shape[0] * size[0] * size[1], -1)
+        found.append(pool(rows[flat.reshape(-1)].reshape(*flat.shape, c), flat, part))
+        first += step
+    if not found:
+        return input.new_zeros(0, c, *size)
+    return rl.cat(found).reshape(rois.shape[0], *size, c).permute(0, 3, 1, 2).contiguous()
+
+
+def roi_align(
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Any:
+    """The mean of bilinear samples in each bin of each region.
+
+    Args:
+        input (Tensor): Maps [n, c, h, w].
+        rois (Tensor): Regions [k, 5]: the map's number, x1, y1, x2, y2.
+        spatial_scale (float): From the regions' coordinates to the maps'.
+        pooled_height (int): Bins per region, down.
+        pooled_width (int): Bins per region, across.
+        sampling_ratio (int): Samples per bin and direction; 0 for as many as a bin has pixels.
+        aligned (bool): Whether coordinates are those of pixels' centres.
+    """
+    _check_regions("roi_align", input, rois)
+    size = (pooled_height, pooled_width)
+
+    def bins(part: Tensor, shape: Any) -> Any:
+        with rl.no_grad():
+            shift = 0.5 if aligned else 0.0
+            box = part[:, 1:].detach() * spatial_scale - shift
+            at_y, by_y = _samples(box[:, 1], box[:, 3], size[0], sampling_ratio, aligned, shape[2])
+            at_x, by_x = _samples(box[:, 0], box[:, 2], size[1], sampling_ratio, aligned, shape[3])
+            start = part[:, 0].detach().long() * (shape[2] * shape[3])
+            places = (at_y * shape[3])[:, :, None, :, None] + at_x[:, None, :, None, :]
+            weights = by_y[:, :, None, :, None] * by_x[:, None, :, None, :]
+            return places + start[:, None, None, None, None], weights
+
+    def mean(rows: Tensor, flat: Tensor, part: Any) -> Any:
+        return (part[1].reshape(flat.shape)[:, None] @ rows)[:, 0]
+
+    return _in_chunks(input, rois, bins, size, mean)
+
+
+def _samples(
+    low: Tensor, high: Tensor, bins: int, ratio: int, aligned: bool, length: int
+) -> tuple[Any, Any]:
+    """Indices and weights [k, bins, samples * 2] along one direction; weights of a bin sum to 1."""
+    extent = high - low
+    if not aligned:
+        extent = extent.clamp(min=1.0)
+    step = extent / bins
+    counts = rl.ceil(step) if ratio <= 0 else rl.full_like(step, ratio)
+    most = ratio if ratio > 0 else max(1, int(counts.max().item()))
+    sample = rl.arange(most, dtype=low.dtype, device=low.device)
+    place = rl.arange(bins, dtype=low.dtype, device=low.device)[:, None]
+    each = step[:, None, None]
+    number = counts.clamp(min=1.0)[:, None, None]
+    at = low[:, None, None] + place * each + (sample + 0.5) * each / number
+    is_in = (at >= -1.0) & (at <= length) & (sample < counts[:, None, None])
+    at = at.clamp(min=0.0)
+    below = at.floor().clamp(max=length - 1)
+    at = rl.where(below >= length - 1, below, at)
+    above = (below + 1).clamp(max=length - 1)
+    part = at - below
+    share = is_in.to(low.dtype) / number
+    indices = rl.stack([below, above], dim=-1).long().flatten(2)
+    return indices, rl.stack([(1 - part) * share, part * share], dim=-1).flatten(2)
+
+
+def roi_pool(
+    input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
+) -> tuple[Any, Any]:
+    """The largest element in each bin of each region, and its place; 0 and -1 of an empty bin.
+
+    Args:
+        input (Tensor): Maps [n, c, h, w].
+        rois (Tensor): Regions [k, 5]: the map's number, x1, y1, x2, y2.
+        spatial_scale (float): From the regions' coordinates to the maps'.
+        pooled_height (int): Bins per region, down.
+        pooled_width (int): Bins per region, across.
+    """
+    _check_regions("roi_pool", input, rois)
+    size = (pooled_height, pooled_width)
+    places: list[Any] = []
+
+    def bins(part: Tensor, shape: Any) -> Any:
+        with rl.no_grad():
+            box = part[:, 1:].detach() * spatial_scale
+            box = (box.abs() + 0.5).floor() * box.sign()  # halves go away from zero
+            at_y, in_y = _pixels(box[:, 1], box[:, 3], size[0], shape[2])
+            at_x, in_x = _pixels(box[:, 0], box[:, 2], size[1], shape[3])
+            start = part[:, 0].detach().long() * (shape[2] * shape[3])
+            within = (at_y * shape[3])[:, :, None, :, None] + at_x[:, None, :, None, :]
+            inside = in_y[:, :, None, :, None] & in_x[:, None, :, None, :]
+            return within + start[:, None, None, None, None], inside, within
+
+    def largest(rows: Tensor, flat: Tensor, part: Any) -> Any:
+        inside = part[1].reshape(flat.shape)
+        value, at = rows.masked_fill(~inside[..., None], float("-inf")).max(dim=1)
+        empty = ~inside.any(dim=1)
+        found = part[2].expand(part[1].shape).reshape(flat.shape).gather(1, at)
+        places.append(found.masked_fill(empty[:, None], -1))
+        return value.masked_fill(empty[:, None], 0)
+
+    pooled = _in_chunks(input, rois, bins, size, largest)
+    if not places:
+        return pooled, rl.zeros(pooled.shape, dtype=rl.int32, device=input.device)
+    found = rl.cat(places).reshape(rois.shape[0], *size, input.shape[1]).permute(0, 3, 1, 2)
+    return pooled, found.to(rl.int32).contiguous()
+
+
+def _pixels(low: Tensor, high: Tensor, bins: int, length: int) -> tuple[Any, Any]:
+    """Indices [k, bins, pixels] of the pixels of each bin along one direction, and which count."""
+    step = (high - low + 1).clamp(min=1.0)[:, None] / bins
+    place = rl.arange(bins, dtype=low.dtype, device=low.device)
+    begin = ((place * step).floor() + low[:, None]).clamp(0, length)
+    end = (((place + 1) * step).ceil() + low[:, None]).clamp(0, length)
+    most = max(1, int((end - begin).max().item()))
+    at = begin[..., None] + rl.arange(most, dtype=low.dtype, device=low.device)
+    return at.clamp(0, length - 1).long(), at < end[..., None]
+
+
+# ---- names ----
+
+
+def _absent(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **named: Any) -> Any:
+        raise RushlightError(f"torchvision's op {name} is not implemented here")
+
+    return refuse
+
+
+def provide() -> None:
+    """Put the ops at `torch.ops.torchvision`; those that are not implemented refuse a call."""
+    given: dict[str, Callable[..., Any]] = {
+        "nms": nms,
+        "roi_align": roi_align,
+        "roi_pool": roi_pool,
+        "_cuda_version": lambda: -1,
+    }
+    others = "ps_roi_align ps_roi_pool deform_conv2d qroi_align qnms box_iou_rotated"
+    backwards = "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d"
+    names = [*others.split(), *[f"_{name}_backward" for name in backwards.split()]]
+    absent: dict[str, Callable[..., Any]] = {name: _absent(name) for name in names}
+    for name, function in (absent | given).items():
+        VisionOp(name, function)
