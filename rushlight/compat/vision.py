@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import rushlight as rl
 from rushlight.compat.library import CustomOpDef
+from rushlight.core.dtypes import int32
 from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.interop import from_numpy
+from rushlight.ops.create import creation
+from rushlight.ops.registry import REGISTRY
+from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
 _ROWS = 1 << 18  # rows of channels that are gathered at a time
@@ -39,6 +43,10 @@ class VisionOp(CustomOpDef):
         return fn
 
 
+def _join(name: str, parts: list[Any], dim: int = 0) -> Any:
+    return REGISTRY[name].function(parts, dim)
+
+
 # ---- boxes ----
 
 
@@ -59,7 +67,7 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         raise ShapeError(
             f"nms: boxes are [n, 4] and scores [n], got {tuple(dets.shape)}, {tuple(scores.shape)}"
         )
-    with rl.no_grad():
+    with no_grad():
         order = scores.detach().sort(stable=True, descending=True)[1]
         boxes = dets.detach()[order]
         dropped = np.zeros(count, dtype=bool)
@@ -69,14 +77,14 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
             for i, row in enumerate(above, first):
                 if not dropped[i]:
                     dropped[i + 1 :] |= row[i + 1 :]
-        kept = rl.from_numpy(np.flatnonzero(~dropped)).to(order.device)
+        kept = from_numpy(np.flatnonzero(~dropped)).to(order.device)  # type: ignore[attr-defined]
         return order[kept]
 
 
 def _overlaps(first: Tensor, second: Tensor) -> Any:
     """The ratio of intersection and union of each pair."""
-    low = rl.maximum(first[:, None, :2], second[None, :, :2])
-    high = rl.minimum(first[:, None, 2:], second[None, :, 2:])
+    low = first[:, None, :2].maximum(second[None, :, :2])
+    high = first[:, None, 2:].minimum(second[None, :, 2:])
     sides = (high - low).clamp(min=0)
     shared = sides[..., 0] * sides[..., 1]
     return shared / (_areas(first)[:, None] + _areas(second)[None] - shared)
@@ -117,7 +125,7 @@ def _in_chunks(input: Tensor, rois: Tensor, bins: Any, size: tuple[int, int], po
         first += step
     if not found:
         return input.new_zeros(0, c, *size)
-    return rl.cat(found).reshape(rois.shape[0], *size, c).permute(0, 3, 1, 2).contiguous()
+    return _join("cat", found).reshape(rois.shape[0], *size, c).permute(0, 3, 1, 2).contiguous()
 
 
 def roi_align(
@@ -144,7 +152,7 @@ def roi_align(
     size = (pooled_height, pooled_width)
 
     def bins(part: Tensor, shape: Any) -> Any:
-        with rl.no_grad():
+        with no_grad():
             shift = 0.5 if aligned else 0.0
             box = part[:, 1:].detach() * spatial_scale - shift
             at_y, by_y = _samples(box[:, 1], box[:, 3], size[0], sampling_ratio, aligned, shape[2])
@@ -168,22 +176,22 @@ def _samples(
     if not aligned:
         extent = extent.clamp(min=1.0)
     step = extent / bins
-    counts = rl.ceil(step) if ratio <= 0 else rl.full_like(step, ratio)
+    counts = step.ceil() if ratio <= 0 else step.new_full(step.shape, ratio)
     most = ratio if ratio > 0 else max(1, int(counts.max().item()))
-    sample = rl.arange(most, dtype=low.dtype, device=low.device)
-    place = rl.arange(bins, dtype=low.dtype, device=low.device)[:, None]
+    sample = creation.arange(most, dtype=low.dtype, device=low.device)
+    place = creation.arange(bins, dtype=low.dtype, device=low.device)[:, None]
     each = step[:, None, None]
     number = counts.clamp(min=1.0)[:, None, None]
     at = low[:, None, None] + place * each + (sample + 0.5) * each / number
     is_in = (at >= -1.0) & (at <= length) & (sample < counts[:, None, None])
     at = at.clamp(min=0.0)
     below = at.floor().clamp(max=length - 1)
-    at = rl.where(below >= length - 1, below, at)
+    at = at.where(below < length - 1, below)
     above = (below + 1).clamp(max=length - 1)
     part = at - below
     share = is_in.to(low.dtype) / number
-    indices = rl.stack([below, above], dim=-1).long().flatten(2)
-    return indices, rl.stack([(1 - part) * share, part * share], dim=-1).flatten(2)
+    indices = _join("stack", [below, above], -1).long().flatten(2)
+    return indices, _join("stack", [(1 - part) * share, part * share], -1).flatten(2)
 
 
 def roi_pool(
@@ -203,7 +211,7 @@ def roi_pool(
     places: list[Any] = []
 
     def bins(part: Tensor, shape: Any) -> Any:
-        with rl.no_grad():
+        with no_grad():
             box = part[:, 1:].detach() * spatial_scale
             box = (box.abs() + 0.5).floor() * box.sign()  # halves go away from zero
             at_y, in_y = _pixels(box[:, 1], box[:, 3], size[0], shape[2])
@@ -223,19 +231,19 @@ def roi_pool(
 
     pooled = _in_chunks(input, rois, bins, size, largest)
     if not places:
-        return pooled, rl.zeros(pooled.shape, dtype=rl.int32, device=input.device)
-    found = rl.cat(places).reshape(rois.shape[0], *size, input.shape[1]).permute(0, 3, 1, 2)
-    return pooled, found.to(rl.int32).contiguous()
+        return pooled, creation.zeros(pooled.shape, dtype=int32, device=input.device)
+    found = _join("cat", places).reshape(rois.shape[0], *size, input.shape[1]).permute(0, 3, 1, 2)
+    return pooled, found.to(int32).contiguous()
 
 
 def _pixels(low: Tensor, high: Tensor, bins: int, length: int) -> tuple[Any, Any]:
     """Indices [k, bins, pixels] of the pixels of each bin along one direction, and which count."""
     step = (high - low + 1).clamp(min=1.0)[:, None] / bins
-    place = rl.arange(bins, dtype=low.dtype, device=low.device)
+    place = creation.arange(bins, dtype=low.dtype, device=low.device)
     begin = ((place * step).floor() + low[:, None]).clamp(0, length)
     end = (((place + 1) * step).ceil() + low[:, None]).clamp(0, length)
     most = max(1, int((end - begin).max().item()))
-    at = begin[..., None] + rl.arange(most, dtype=low.dtype, device=low.device)
+    at = begin[..., None] + creation.arange(most, dtype=low.dtype, device=low.device)
     return at.clamp(0, length - 1).long(), at < end[..., None]
 
 

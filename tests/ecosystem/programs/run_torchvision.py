@@ -1,11 +1,15 @@
-"""torchvision: models, transforms, feature extraction by torch.fx."""
+"""torchvision: models, transforms, feature extraction by torch.fx, detection."""
 
+import native_ops  # noqa: F401
 import numpy as np
 import PIL.Image
 import torch
 import torchvision as v
 from common import digest, fill, normal, tell
+from torchvision import tv_tensors
+from torchvision.models.detection import fasterrcnn_resnet50_fpn
 from torchvision.models.feature_extraction import create_feature_extractor
+from torchvision.transforms import v2 as T
 
 numbers = {}
 x = normal(2, 3, 64, 64)
@@ -27,4 +31,48 @@ old = v.transforms.Compose(
     ]
 )
 numbers["v1"] = digest(old(image))
+
+new = T.Compose(
+    [
+        T.RandomHorizontalFlip(1.0),
+        T.ToDtype(torch.float32, scale=True),
+        T.Resize((24, 20)),
+        T.RandomRotation((30, 30)),
+        T.GaussianBlur(3, 1.0),
+        T.Normalize((0.5,) * 3, (0.2,) * 3),
+    ]
+)
+given = {
+    "image": tv_tensors.Image(image),
+    "mask": tv_tensors.Mask(torch.arange(48 * 40, dtype=torch.uint8).reshape(48, 40)),
+    "boxes": tv_tensors.BoundingBoxes([[3, 5, 30, 40]], format="XYXY", canvas_size=(48, 40)),
+}
+found = new(given)
+numbers["v2"] = {name: digest(torch.as_tensor(value)) for name, value in found.items()}
+numbers["classes"] = [type(value).__name__ for value in found.values()]
+
+torch.randperm = lambda n, **options: torch.arange(n)  # which of the proposals are sampled
+sizes = {
+    f"rpn_{when}_nms_top_n_{phase}": 40 for when in ("pre", "post") for phase in ("train", "test")
+}
+model = fasterrcnn_resnet50_fpn(
+    weights=None, weights_backbone=None, num_classes=5, min_size=64, max_size=80, **sizes
+)
+fill(model, 0.02)
+images = [normal(3, 64, 80, seed=3).sigmoid(), normal(3, 64, 64, seed=4).sigmoid()]
+targets = [
+    {"boxes": torch.tensor([[5.0, 5, 30, 40], [10, 20, 60, 60]]), "labels": torch.tensor([1, 2])},
+    {"boxes": torch.tensor([[5.0, 5, 30, 40]]), "labels": torch.tensor([3])},
+]
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
+numbers["detection"] = []
+for _ in range(2):
+    losses = model(images, targets)
+    optimizer.zero_grad()
+    sum(losses.values()).backward()
+    optimizer.step()
+    numbers["detection"].append({name: loss.item() for name, loss in sorted(losses.items())})
+with torch.no_grad():
+    found = model.eval()(images)
+numbers["detected"] = [each["scores"][:4].tolist() for each in found]
 tell(**numbers)
