@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rushlight import compat, launch
-from rushlight.compat import scan, version as torch_version
+from rushlight.compat import scan, shim, version as torch_version
 from rushlight.compat.hook import CHOICES
 from rushlight.core import config
-from rushlight.core.errors import DeviceUnavailable
+from rushlight.core.errors import DeviceUnavailable, RushlightError
 from rushlight.devices.shared.registry import kind_of, names, pool_of
 from rushlight.memory.budget import parse_bytes
 from rushlight.version import __version__
@@ -42,6 +42,11 @@ A `--` before it ends the options.
 _CHECK = """\
 List the names of torch that a script, a folder or an installed package uses and Rushlight lacks.
 Nothing of it is run. The exit status is 1 where a name is missing or a file is no Python.
+"""
+_SHIM = """\
+Put a small distribution named torch into this Python environment, or take it out again. It
+satisfies pip's requirements of torch and makes `import torch` Rushlight, without `rushlight run`.
+It refuses where PyTorch is installed.
 """
 
 
@@ -92,6 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("path", help="a script, a folder, or the name of an installed package")
     check.add_argument("--all", action="store_true", help="list the names that exist, too")
     commands.add_parser("launch", help="run a program in several processes")
+    shims = commands.add_parser(
+        "torch-shim",
+        help="a distribution named torch, for pip and for programs started without `run`",
+        description=_SHIM,
+        formatter_class=plain,
+    )
+    shims.add_argument("action", choices=("install", "remove"))
     commands.add_parser(
         "devices",
         help="list the devices",
@@ -201,6 +213,17 @@ def _check(parser: argparse.ArgumentParser, path: str, all_names: bool) -> int:
     return int(bool(missing or unread))
 
 
+def _shim(parser: argparse.ArgumentParser, action: str) -> int:
+    if action == "remove":
+        print("torch-shim: removed" if shim.remove() else "torch-shim: there is none here")
+        return 0
+    try:
+        print(f"torch-shim: torch {torch_version.__version__} at {shim.install()}")
+    except RushlightError as error:
+        parser.error(str(error))
+    return 0
+
+
 def _devices() -> None:
     """A line for each device that users may choose."""
     for name in names():
@@ -240,6 +263,8 @@ def main(words: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     if given.command == "check":
         return _check(parser, given.path, given.all)
+    if given.command == "torch-shim":
+        return _shim(parser, given.action)
     if given.command == "devices":
         _devices()
     else:
