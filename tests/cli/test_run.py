@@ -149,7 +149,7 @@ def test_modules_and_errors(tmp_path: Path) -> None:
     script(tmp_path / "pack", "import torch, sys\nprint(sys.argv[1:])\ntorch.lineer\n", "main.py")
     said = type_in("run", "-m", "pack.main", "--device", "x", folder=tmp_path, code=1)
     assert "['--device', 'x']" in said
-    last = said.splitlines()[-1]
+    last = next(line for line in said.splitlines() if "has no attribute" in line)
     assert last.startswith("AttributeError: ") or "MissingName" in last
     assert "module 'torch' has no attribute 'lineer'; the nearest is" in last
     assert 'main.py", line 3' in said and "cli.py" not in said
