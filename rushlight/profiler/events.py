@@ -228,7 +228,7 @@ class EventList(list[Any]):
             if (by != OP and event.kind != OP) or (event.kind == MODULE and not with_modules):
                 continue
             shown = event.key if by == OP else (getattr(event, by) or "(none)")
-            key: tuple[Any, ...] = (shown, event.kind, event.device)
+            key: tuple[Any, ...] = (shown, event.kind, event.device if by == OP else "")
             if group_by_input_shapes:
                 key += (str(event.input_shapes),)
             if group_by_stack_n > 0:
