@@ -46,9 +46,9 @@ def show(kind: type[BaseException], error: BaseException, trace: TracebackType |
     except Exception:  # an error whose text cannot be made
         sys.__excepthook__(kind, error, trace)
         return
-    print(text, end="", file=sys.stderr)
     if less:
         print(_NOTE, file=sys.stderr)
+    print(text, end="", file=sys.stderr)  # the error is the last line, as Python prints it
 
 
 def end_at_users_line() -> None:

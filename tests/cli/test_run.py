@@ -277,8 +277,8 @@ def test_the_traceback_ends_at_the_users_line(tmp_path, wrong):
     assert len(frames) == 2 and "line 17, in <module>" in frames[0]
     assert "line 14, in forward" in frames[1] and f"return {wrong}" in said
     assert "During handling" not in said and "rushlight/" not in said
-    assert lines[-2].startswith("rushlight.core.errors.ShapeError:")
-    assert "PYTHONDEVMODE" in lines[-1]
+    assert lines[-1].startswith("rushlight.core.errors.ShapeError:")
+    assert "PYTHONDEVMODE" in lines[0]
     full = type_in("run", name, folder=tmp_path, code=1, PYTHONDEVMODE="1")
     assert "rushlight/" in full and len(full) > len(said)
 
