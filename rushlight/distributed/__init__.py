@@ -17,6 +17,7 @@ from typing import Any
 from rushlight.lazy import Names
 
 _NAMES = Names(__name__)
+_NAMES.modules("algorithms checkpoint device_mesh")
 _NAMES.defined(
     {
         "rushlight.distributed.collectives": (
@@ -28,6 +29,7 @@ _NAMES.defined(
         "rushlight.distributed.data_parallel": (
             "DistributedDataParallel DistributedDataParallel=DDP"
         ),
+        "rushlight.distributed.device_mesh": "DeviceMesh init_device_mesh",
         "rushlight.distributed.errors": (
             "DistributedError DistributedError=DistBackendError DistributedError=DistError "
             "DistributedError=DistNetworkError DistributedError=DistStoreError"

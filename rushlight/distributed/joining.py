@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
-from rushlight.distributed import environment, mpi, nccl
+from rushlight.distributed import environment, mpi, nccl, sync_batch_norm as sync_batch_norm
 from rushlight.distributed.collectives import NonMember
 from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError

@@ -32,8 +32,7 @@ class Message(Work):
             finish(self.moving, call, world.watch, self.group.timeout)
         finally:
             world.running = ""
-        source = getattr(self.moving, "source", -1)
-        self.source = self.group.ranks[source] if source >= 0 else -1
+        self.source = getattr(self.moving, "source", -1)
         with no_grad():
             self.arrived()
 

@@ -1,18 +1,20 @@
 """NCCL as a transport, through CuPy: bytes in the memory of CUDA cards.
 
-MPI carries what NCCL needs to begin: the identifier that rank 0 makes. Sums are made by the
-engine's kernels (Note [Sums of ranks]), so NCCL only moves bytes.
+The store carries what NCCL needs to begin: the identifier that a group's first rank makes. Sums are
+made by the engine's kernels (Note [Sums of ranks]), so NCCL only moves bytes.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.distributed.environment import Place, local_rank
 from rushlight.distributed.errors import DistributedError
-from rushlight.distributed.transport import Span, Transport
+from rushlight.distributed.store import Store
+from rushlight.distributed.transport import Span
 
 _BYTE = 1  # ncclUint8
 
@@ -35,32 +37,26 @@ def library() -> tuple[Any, Any]:
     return cupy.cuda, nccl
 
 
-def start(place: Place, below: Transport) -> NCCLTransport:
+def start(place: Place, store: Store | None, number: int) -> NCCLTransport:
     """A communicator over all ranks, one card each."""
     cuda, nccl = library()
-    agree: Callable[[Any], Any] = getattr(below, "agree", lambda make: make())
-    cards = cuda.runtime.getDeviceCount()
-    seen = getattr(below, "gathered", lambda value: [value])((_host(), local_rank() % cards))
-    shared = sorted({card for card in seen if seen.count(card) > 1})
-    if shared:
-        ranks = [n for n, card in enumerate(seen) if card == shared[0]]
-        raise DistributedError(
-            f"distributed: ranks {ranks} share card {shared[0][1]} of {shared[0][0]}; NCCL needs a "
-            "card for each. Start fewer processes, or init_process_group('mpi'), which copies "
-            "through the host",
-            ranks[0],
-            "init_process_group",
-        )
-    cuda.Device(local_rank() % cards).use()
-    name = agree(nccl.get_unique_id)
-    made = nccl.NcclCommunicator(place.size, name, place.rank)
-    return NCCLTransport(cuda, nccl, made, place.rank, place.size, below)
-
-
-def _host() -> str:
-    import socket
-
-    return socket.gethostname()
+    card = local_rank() % cuda.runtime.getDeviceCount()
+    if store is not None:
+        store.set(f"card/{number}/{place.rank}", f"{socket.gethostname()} {card}")
+        seen = [store.get(f"card/{number}/{rank}").decode() for rank in range(place.size)]
+        shared = [rank for rank in range(place.size) if seen.count(seen[rank]) > 1]
+        if shared:
+            host, which = seen[shared[0]].split()
+            ranks = [rank for rank in shared if seen[rank] == seen[shared[0]]]
+            raise DistributedError(
+                f"distributed: ranks {ranks} share card {which} of {host}; NCCL needs a card for "
+                "each. Start fewer processes, or init_process_group('mpi'), which copies through "
+                "the host",
+                ranks[0],
+                "init_process_group",
+            )
+    cuda.Device(card).use()
+    return NCCLTransport(cuda, nccl, store, range(place.size), place.rank, number)
 
 
 class _Event:
@@ -85,11 +81,28 @@ class NCCLTransport:
     on_host = False
 
     def __init__(
-        self, cuda: Any, nccl: Any, comm: Any, rank: int, size: int, below: Transport
+        self,
+        cuda: Any,
+        nccl: Any,
+        store: Store | None,
+        ranks: Sequence[int],
+        world_rank: int,
+        number: int,
     ) -> None:
-        self.cuda, self.nccl, self.comm = cuda, nccl, comm
-        self.rank, self.size = rank, size
-        self.below = below
+        self.cuda, self.nccl, self.store = cuda, nccl, store
+        self.ranks, self.world_rank = list(ranks), world_rank
+        self.rank, self.size = self.ranks.index(world_rank), len(self.ranks)
+        self.comm = nccl.NcclCommunicator(self.size, self._identifier(number), self.rank)
+
+    def _identifier(self, number: int) -> tuple[int, ...]:
+        """What the group's first rank made, on all."""
+        key = f"nccl/{number}"
+        made = self.nccl.get_unique_id() if self.rank == 0 else ()
+        if self.store is None or self.size == 1:
+            return tuple(made)
+        if self.rank == 0:
+            self.store.set(key, " ".join(map(str, made)))
+        return tuple(int(word) for word in self.store.get(key).decode().split())
 
     @property
     def _stream(self) -> int:
@@ -128,11 +141,8 @@ class NCCLTransport:
         return _Event(self.cuda, span)
 
     def subset(self, ranks: Sequence[int], number: int) -> NCCLTransport:
-        inner: Any = self.below.subset(ranks, number)
-        name = inner.agree(self.nccl.get_unique_id)
-        rank = list(ranks).index(self.rank)
-        comm = self.nccl.NcclCommunicator(len(ranks), name, rank)
-        return NCCLTransport(self.cuda, self.nccl, comm, rank, len(ranks), inner)
+        chosen = [self.ranks[rank] for rank in ranks]
+        return NCCLTransport(self.cuda, self.nccl, self.store, chosen, self.world_rank, number)
 
     def close(self) -> None:
         self.comm.destroy()

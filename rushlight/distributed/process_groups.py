@@ -136,7 +136,9 @@ class World:
                         self._compare(group, call, shape)
                     return body(Line(group, call))
             except DistributedError as error:
-                self.error = error
+                if error is not self.error:
+                    self.error = error
+                    self.tell(error)
                 raise
             finally:
                 self.running = ""
@@ -170,10 +172,12 @@ class World:
             usual = max(made.values(), key=list(made.values()).count)
             odd = next(rank for rank, text in made.items() if text != usual)
             raise DistributedError(f"{call}: the ranks' calls differ: {told}", odd, call.name)
+        # All ranks have read the call before this one.
+        store.delete_key(f"call/{group.group_name}/{call.number - 1}/{self.place.rank}")
 
     def tell(self, error: BaseException) -> None:
         """Tell the others that this rank raised; who was to blame goes first."""
-        if self.watch is None:
+        if self.watch is None or self.watch.trouble is not None:
             return
         rank = error.rank if isinstance(error, DistributedError) and error.rank >= 0 else -1
         lines = "".join(traceback.format_exception_only(error)).strip()
@@ -237,7 +241,8 @@ def join(
     world.error = None
     transport = world.transport
     if backend == "nccl":
-        transport = nccl.start(world.place, world.transport)
+        store = None if world.watch is None else Store(world.watch, "", timeout)
+        transport = nccl.start(world.place, store, world.count)
     made = ProcessGroup(world, f"world{world.count}", range(place.size), transport, timeout)
     world.count += 1
     world.groups[made.group_name] = made
@@ -268,7 +273,7 @@ def _enter(place: Place, timeout: float) -> World:
             missing[0] if missing else -1,
             "init_process_group",
         ) from None
-    return World(place, watch, mpi.start(place, timeout))
+    return World(place, watch, mpi.start(place, timeout, watch))
 
 
 def part(ranks: Sequence[int], timeout: float | None, base: ProcessGroup) -> ProcessGroup | None:

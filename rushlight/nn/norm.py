@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.errors import ShapeError
@@ -199,9 +199,13 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over all processes; there is one process, so it is over its batch."""
+    """Batch normalisation over the batches of all processes of a group.
+
+    Without a group of processes it is over the batch of this one.
+    """
 
     dimensions = (2, 3, 4, 5)
+    over_processes: ClassVar[Callable[[SyncBatchNorm, Tensor], Tensor] | None] = None
 
     def __init__(
         self,
@@ -220,6 +224,10 @@ class SyncBatchNorm(_BatchNorm):
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
         )
         self.process_group = process_group
+
+    def forward(self, input: Tensor) -> Tensor:
+        shared = SyncBatchNorm.over_processes
+        return super().forward(input) if shared is None else shared(self, input)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:

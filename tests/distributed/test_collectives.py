@@ -51,6 +51,7 @@ def test_processes_started_singly_join_by_torchrun_s_variables() -> None:
     assert told == ["rank 0 of 2: 3.0\n", "rank 1 of 2: 3.0\n"]
 
 
+@pytest.mark.slow
 def test_processes_started_singly_join_by_slurm_s_variables() -> None:
     told = _run_all(
         [

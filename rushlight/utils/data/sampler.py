@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any, Generic, TypeVar
 
@@ -163,7 +164,8 @@ class BatchSampler(Sampler[list[int]]):
 class DistributedSampler(Sampler[int]):
     """Every `num_replicas`-th index from `rank` on.
 
-    All processes shuffle the order of an epoch in the same way.
+    All processes shuffle the order of an epoch in the same way. Number and rank are those of the
+    group of processes where they are not given.
     """
 
     def __init__(
@@ -175,8 +177,9 @@ class DistributedSampler(Sampler[int]):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        self.num_replicas = 1 if num_replicas is None else num_replicas
-        self.rank = 0 if rank is None else rank
+        own_count, own_rank = _group_of_processes()
+        self.num_replicas = own_count if num_replicas is None else num_replicas
+        self.rank = own_rank if rank is None else rank
         if not 0 <= self.rank < self.num_replicas:
             raise ValueError(
                 f"DistributedSampler: rank must lie between 0 and {self.num_replicas - 1}, got "
@@ -192,6 +195,7 @@ class DistributedSampler(Sampler[int]):
             count // self.num_replicas if drop_last else math.ceil(count / self.num_replicas)
         )
         self.total_size = self.num_samples * self.num_replicas
+        self.skipped = 0
 
     def __iter__(self) -> Iterator[int]:
         count = len(self.dataset)
@@ -200,14 +204,34 @@ class DistributedSampler(Sampler[int]):
             order = _order(count, Generator().manual_seed(self.seed + self.epoch))
         if not self.drop_last and order:  # the first ones repeated, so that all have equally many
             order = list(itertools.islice(itertools.cycle(order), self.total_size))
-        return iter(order[self.rank : self.total_size : self.num_replicas])
+        return iter(order[self.skipped + self.rank : self.total_size : self.num_replicas])
 
     def __len__(self) -> int:
-        return self.num_samples
+        return max(0, self.total_size - self.skipped) // self.num_replicas
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which seeds the order."""
+        """Set the epoch, which seeds the order, and begin it anew."""
         self.epoch = epoch
+        self.skipped = 0
+
+    def skip(self, count: int) -> None:
+        """Begin the epoch after the first `count` samples of all processes together.
+
+        So a run goes on where another stopped, also with another number of processes.
+        """
+        if count < 0 or count % self.num_replicas:
+            raise ValueError(
+                f"DistributedSampler.skip: {count} samples are no multiple of the "
+                f"{self.num_replicas} processes"
+            )
+        self.skipped = count
+
+
+def _group_of_processes() -> tuple[int, int]:
+    """Size and rank; a process that joined a group has loaded the module of groups."""
+    joined = sys.modules.get("rushlight.distributed.process_groups")
+    group = None if joined is None else joined.default_group()
+    return (1, 0) if group is None else (group.size(), group.rank())
 
 
 # They draw from a generator or the default stream only.

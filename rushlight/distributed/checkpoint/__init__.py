@@ -1,0 +1,9 @@
+"""Checkpoints of many ranks: a folder of safetensors files and an index."""
+
+from __future__ import annotations
+
+from rushlight.distributed.checkpoint.folders import (
+    async_save as async_save,
+    load as load,
+    save as save,
+)

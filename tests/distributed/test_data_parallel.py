@@ -1,0 +1,102 @@
+"""DistributedDataParallel in real processes, checkpoints, meshes; see programs/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rushlight
+from rushlight.distributed import DDP, checkpoint
+from rushlight.distributed.checkpoint.folders import shares
+from rushlight.distributed.reducer import buckets
+from tests.distributed.conftest import Launched, lines_of
+from tests.time_limit import time_limit as time_limit
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_data_parallel(launched: Launched, count: int) -> None:
+    ended = launched(count, "data_parallel.py")
+    assert all(lines_of(ended, rank)[-1] == f"done {rank} {count}" for rank in range(count))
+
+
+def test_a_checkpoint_of_four_ranks_is_read_by_one(launched: Launched, tmp_path: Path) -> None:
+    folder = tmp_path / "saved"
+    launched(4, "checkpoints.py", str(folder))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["later", "saved"]
+    assert len(list(folder.glob("part*.safetensors"))) == 4
+    state = {"model": {"w": rushlight.zeros(5, 3), "b": rushlight.zeros(2)}, "step": 0, "lr": [0.0]}
+    checkpoint.load(state, checkpoint_id=folder)
+    assert state["step"] == 7 and state["lr"] == [0.5]
+    assert state["model"]["w"].tolist() == rushlight.arange(15.0).view(5, 3).tolist()
+    checkpoint.load(state, checkpoint_id=tmp_path / "later")
+    assert state["step"] == 8 and state["model"]["b"].tolist() == [1.0, 1.0]
+
+
+def test_checkpoints_of_one_process(tmp_path: Path) -> None:
+    state = {"x": rushlight.arange(4), "n": 3}
+    checkpoint.save(state, checkpoint_id=tmp_path / "a")
+    checkpoint.async_save({**state, "n": 4}, checkpoint_id=tmp_path / "a").wait()
+    got = {"x": rushlight.zeros(4, dtype=rushlight.int64), "n": 0}
+    checkpoint.load(got, checkpoint_id=tmp_path / "a")
+    assert got["n"] == 4 and got["x"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match="has no y"):
+        checkpoint.load({"y": rushlight.zeros(1)}, checkpoint_id=tmp_path / "a")
+    with pytest.raises(rushlight.RushlightError, match="has shape"):
+        checkpoint.load({"x": rushlight.zeros(5)}, checkpoint_id=tmp_path / "a")
+    with pytest.raises(rushlight.RushlightError, match="no whole checkpoint"):
+        checkpoint.load(got, checkpoint_id=tmp_path / "b")
+
+
+def test_shares_are_even() -> None:
+    owner = shares({"a": 8, "b": 4, "c": 3, "d": 1}, 2)
+    assert owner == {"a": 0, "b": 1, "c": 1, "d": 1}
+
+
+def test_buckets() -> None:
+    half = rushlight.float16
+    parameters = [
+        *(rushlight.zeros(100), rushlight.zeros(300, dtype=half), rushlight.zeros(300, dtype=half)),
+        *(rushlight.zeros(200), rushlight.zeros(50)),
+    ]
+    made = buckets(parameters, 1000)
+    assert [bucket.numbers for bucket in made] == [[4, 3], [2], [1], [0]]
+    assert [n for bucket in buckets(parameters, 1 << 30) for n in bucket.numbers] == [4, 3, 2, 1, 0]
+
+
+def test_shards_of_one_process_without_a_group() -> None:
+    net = rushlight.nn.Linear(3, 2)
+    wrapped = DDP(net, shards=4)
+    x = rushlight.randn(8, 3)
+    wrapped(x).square().mean().backward()
+    got = net.weight.grad.clone()
+    net.zero_grad()
+    net(x).square().mean().backward()
+    assert rushlight.allclose(got, net.weight.grad, atol=1e-6)
+    with pytest.raises(rushlight.ShapeError, match="6 rows for 4 of 4 shards"):
+        wrapped(rushlight.randn(6, 3))
+    with pytest.raises(ValueError, match="SyncBatchNorm"):
+        DDP(rushlight.nn.SyncBatchNorm(2), shards=4)
+
+
+def test_a_sampler_goes_on_with_another_number_of_processes() -> None:
+    sampler = rushlight.utils.data.DistributedSampler
+    whole = list(sampler(range(16), 1, 0, seed=3))
+    four = [sampler(range(16), 4, rank, seed=3) for rank in range(4)]
+    seen = [index for row in zip(*(list(s)[:2] for s in four), strict=True) for index in row]
+    two = [sampler(range(16), 2, rank, seed=3) for rank in range(2)]
+    for one in two:
+        one.skip(8)
+        assert len(one) == 4
+    seen += [index for row in zip(*two, strict=True) for index in row]
+    assert seen == whole
+    two[0].set_epoch(1)
+    assert len(two[0]) == 8
+    with pytest.raises(ValueError, match="no multiple"):
+        two[0].skip(3)
+
+
+def test_a_pytorch_program_runs_unchanged(launched: Launched) -> None:
+    (line,) = lines_of(launched(2, "pytorch_script.py", options=("--device", "cpu")))
+    first, last = map(float, line.split()[1:])
+    assert last < 0.7 * first

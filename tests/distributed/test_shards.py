@@ -1,0 +1,63 @@
+"""The same bits for any number of processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rushlight.distributed.shards import Tree, stream_of
+from rushlight.ops.create.creation import zeros
+from tests.distributed.conftest import Launched, lines_of
+from tests.time_limit import time_limit as time_limit
+
+
+def _digests(launched: Launched, count: int, *words: str) -> list[str]:
+    found = lines_of(launched(count, "shards.py", *words))
+    assert [line.split()[0] for line in found] == ["perceptron", "convolutions", "gpt"]
+    return found
+
+
+def test_one_and_two_and_four_processes_give_the_same_bits(launched: Launched) -> None:
+    one = _digests(launched, 1)
+    assert _digests(launched, 2) == one
+    assert _digests(launched, 4) == one
+
+
+@pytest.mark.slow
+def test_eight_processes_give_the_same_bits(launched: Launched) -> None:
+    assert _digests(launched, 8) == _digests(launched, 1)
+
+
+@pytest.mark.slow
+def test_four_processes_saved_and_two_that_go_on(launched: Launched, tmp_path: Path) -> None:
+    path = str(tmp_path / "state.pt")
+    launched(4, "shards.py", "save", path)
+    assert _digests(launched, 2, "load", path) == _digests(launched, 1)
+
+
+def test_the_tree_of_shards() -> None:
+    def added(count: int, order: list[int]) -> str:
+        tree, names = Tree(count), {}
+
+        class Term:
+            def __init__(self, text: str) -> None:
+                self.text = text
+
+            def add_(self, other):
+                self.text = f"({self.text}{other.text})"
+                return self
+
+        for shard in order:
+            names[shard] = tree.add(shard, Term(str(shard)))
+        return names[order[-1]].text
+
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        assert added(4, order) == "((01)(23))"
+    assert added(3, [2, 1, 0]) == added(3, [0, 2, 1]) == "(0(12))"
+    assert Tree(1).add(0, zeros(2)).tolist() == [0, 0]
+
+
+def test_streams_of_shards_differ() -> None:
+    streams = {stream_of(s, p, k) for s in range(4) for p in range(8) for k in range(8)}
+    assert len(streams) == 4 * 8 * 8 and all(0 <= s < 1 << 64 for s in streams)
