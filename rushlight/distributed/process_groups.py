@@ -155,18 +155,22 @@ class World:
         """Refuse a call that differs between ranks: its name, shapes, dtypes or order."""
         key = f"call/{group.group_name}/{call.number}/"
         mine = f"{call.name}({shape})"
-        store = Store(self.watch, "", group.timeout)  # type: ignore[arg-type]
+        watch: Any = self.watch
+        store = Store(watch, "", group.timeout)
         store.set(f"{key}{self.place.rank}", mine)
         try:
-            store.wait([f"{key}{rank}" for rank in group.ranks])
-        except DistributedError:
+            keys = [f"{key}{rank}" for rank in group.ranks]
+            told = watch.ask(group.timeout, do="get", keys=keys)
+        except DistributedError as error:
+            if error.rank >= 0:
+                raise DistributedError(f"{call}: {error}", error.rank, call.name) from None
             missing = [rank for rank in group.ranks if not store.check([f"{key}{rank}"])]
             raise DistributedError(
                 f"{call}: ranks {missing} did not make it within {group.timeout:g} s",
                 missing[0] if missing else -1,
                 call.name,
             ) from None
-        made = {rank: store.get(f"{key}{rank}").decode() for rank in group.ranks}
+        made = dict(zip(group.ranks, told, strict=True))
         if len(set(made.values())) > 1:
             told = "; ".join(f"rank {rank}: {text}" for rank, text in made.items())
             usual = max(made.values(), key=list(made.values()).count)

@@ -25,6 +25,8 @@ from rushlight.distributed import store_server
 from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
 
+_GRACE = 0.5  # seconds for an answer after trouble
+
 
 class Watch:
     """A member's connection to the server. See Note [Watch]."""
@@ -89,13 +91,15 @@ class Watch:
             came = self._changed.wait_for(
                 lambda: number in self._answers or self._closed or self.trouble is not None, timeout
             )
+            if self.trouble is not None:  # what is there is still told
+                self._changed.wait_for(lambda: number in self._answers or self._closed, _GRACE)
             if number in self._answers:
                 return self._answers.pop(number)
         what = " ".join(str(asked[word]) for word in ("do", "key", "keys") if word in asked)
         if not came:
             raise DistributedError(f"distributed: no answer within {timeout:g} s to: {what}")
         rank, why = self.trouble or (-1, "the store's process ended")
-        raise DistributedError(f"distributed: rank {rank} is gone while waiting for {what}: {why}")
+        raise DistributedError(f"rank {rank} is gone while waiting for {what}: {why}", rank)
 
     def places(self, ranks: Sequence[int], patience: float = 2.0) -> dict[int, str]:
         """Where each rank is, by its own word; silent ones are missing."""
