@@ -65,10 +65,7 @@ fn main(
     let base1 = o * launch.stride1_0 + i * launch.stride1_2;
     let base2 = o * launch.stride2_0 + i * launch.stride2_2;
     let at0 = 0u + (0u + walker) * 4u;
-    var w0_0_0 = vec4<u32>(0u);
-    if (at0 < launch.size1) {
-        w0_0_0 = buffer2[((launch.offset2 + base2 + at0) >> 2u) + 0u];
-    }
+    let w0_0_0 = buffer2[((launch.offset2 + base2 + min(at0, launch.size1 - 4u)) >> 2u) + 0u];
     var sum0 = f32_of_bits(0xff800000u);
     if (at0 < launch.size1) {
         sum0 = f32_max(sum0, pass0(at0 + 0u, bitcast<f32>(w0_0_0.x)));

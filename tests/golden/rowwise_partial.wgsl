@@ -69,10 +69,7 @@ fn main(
     var sum0 = f32_of_bits(0xff800000u);
     for (var start = begin; start < limit; start += 1024u) {
         let at0 = start + (0u + walker) * 4u;
-        var w0_0_0 = vec4<u32>(0u);
-        if (at0 < limit) {
-            w0_0_0 = buffer2[((launch.offset2 + base2 + at0) >> 2u) + 0u];
-        }
+        let w0_0_0 = buffer2[((launch.offset2 + base2 + min(at0, limit - 4u)) >> 2u) + 0u];
         if (at0 < limit) {
             sum0 = f32_max(sum0, pass0(at0 + 0u, bitcast<f32>(w0_0_0.x)));
             sum0 = f32_max(sum0, pass0(at0 + 1u, bitcast<f32>(w0_0_0.y)));

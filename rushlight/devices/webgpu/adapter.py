@@ -64,14 +64,17 @@ def open_adapter(without: frozenset[str]) -> Opened:
     except (RuntimeError, wgpu.GPUError) as error:
         raise DeviceUnavailable("webgpu", f"the adapter gives no device: {error}", _FIX) from error
     facts = adapter.info
-    software = facts["adapter_type"] == "CPU"
-    return Opened(gpu, wgpu, features, dict(gpu.limits), _describe(facts, features), software)
+    software, had = facts["adapter_type"] == "CPU", dict(gpu.limits)
+    return Opened(gpu, wgpu, features, had, _describe(facts, features, had), software)
 
 
-def _describe(facts: Any, features: frozenset[str]) -> str:
+def _describe(facts: Any, features: frozenset[str], limits: dict[str, int]) -> str:
     listed = ", ".join(sorted(features)) or "none"
     name = facts["device"] or facts["vendor"]
+    largest = min(limits["max-buffer-size"], limits["max-storage-buffer-binding-size"])
     return (
         f"{name} ({facts['adapter_type']}), {facts['backend_type']}, {facts['description']}; "
-        f"features: {listed}"
+        f"features: {listed}; limits: blocks of {largest >> 20} MiB, "
+        f"{limits['max-compute-workgroup-storage-size'] >> 10} KiB of workgroup memory, "
+        f"{limits['max-storage-buffers-per-shader-stage']} buffers per kernel"
     )

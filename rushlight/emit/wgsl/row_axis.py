@@ -78,7 +78,7 @@ def vectors_fit(
 ) -> bool:
     """Whether chunks of every operand that moves are aligned."""
     chunk = chunk_of(kernel)
-    if kernel.anomaly is not None or sizes[1] % chunk or sizes[2] != 1:
+    if kernel.anomaly is not None or not sizes[1] or sizes[1] % chunk or sizes[2] != 1:
         return False
     kinds = (*kernel.kinds, *["element"] * len(kernel.inputs))
     for k, dtype in enumerate(kernel.outputs + kernel.inputs):
@@ -223,43 +223,40 @@ class AxisRows(Rows):
         return whole and self.module.access[k].vectors
 
     def _load(self, inputs: Sequence[int], limit: str, indent: str) -> str:
-        """Load this invocation's chunks of a tile into registers."""
+        """Load this invocation's chunks of a tile into registers.
+
+        Vectors are loaded without a branch, so that all are on their way at once: the last chunk
+        in place of those beyond the end.
+        """
         text, loads = "", ""
         for u in range(self.turns):
             lines = ""
             for i in inputs:
                 k = self.outputs + i
                 if self._by_vector(k):
-                    text += self._declare_vectors(i, u, indent)
-                    lines += self._load_vectors(i, u, indent + "    ")
+                    text += self._load_vectors(i, u, limit, indent)
                     continue
                 kind = self.module.type(self.kernel.inputs[i])
                 for j in range(self.chunk):
                     text += f"{indent}var h{i}_{u}_{j}: {kind};\n"
                     at = f"base{k} + (at{u} + {j}u) * launch.stride{k}_1"
                     load = f"h{i}_{u}_{j} = {self.module.load(k, at)};"
-                    guard = "" if self.vectors else f"if (at{u} + {j}u < {limit}) "
-                    lines += (
-                        f"{indent}    {guard}{{ {load} }}\n" if guard else (f"{indent}    {load}\n")
-                    )
+                    if not self.vectors:
+                        load = f"if (at{u} + {j}u < {limit}) {{ {load} }}"
+                    lines += f"{indent}    {load}\n"
             loads += f"{indent}if (at{u} < {limit}) {{\n{lines}{indent}}}\n" if lines else ""
         return text + loads
 
     def _words(self, dtype: DType) -> int:
         return self.chunk * dtype.itemsize // 4
 
-    def _declare_vectors(self, i: int, u: int, indent: str) -> str:
-        words = self._words(self.kernel.inputs[i])
-        return "".join(
-            f"{indent}var w{i}_{u}_{m} = vec4<u32>(0u);\n" for m in range(-(-words // 4))
-        )
-
-    def _load_vectors(self, i: int, u: int, indent: str) -> str:
+    def _load_vectors(self, i: int, u: int, limit: str, indent: str) -> str:
         k, dtype = self.outputs + i, self.kernel.inputs[i]
         array, bits = self.module.access[k].array, 2 if dtype.itemsize == 4 else 3
-        place = f"(launch.offset{k} + base{k} + at{u}) >> {bits}u"
+        at = f"min(at{u}, {limit} - {self.chunk}u)"
+        place = f"(launch.offset{k} + base{k} + {at}) >> {bits}u"
         return "".join(
-            f"{indent}w{i}_{u}_{m} = {array}[({place}) + {m}u];\n"
+            f"{indent}let w{i}_{u}_{m} = {array}[({place}) + {m}u];\n"
             for m in range(self._words(dtype) // 4)
         )
 

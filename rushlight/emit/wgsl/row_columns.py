@@ -94,13 +94,8 @@ class ColumnRows(Rows):
         """Fold the partials of this invocation's rows."""
         text = ""
         for k in self.stages[stage]:
-            text += "".join(f"    var sum{k}_{q} = {self.zero(k)};\n" for q in range(self.wide))
-            text += f"    for (var s = walker; s < segments; s += {self.walkers}u) {{\n"
-            for q in range(self.wide):
-                at = self.partial_place(k, "s", f"(task + {q}u)")
-                value = self.kept(at, self.kernel.passes[k].body.dtype)
-                text += f"        sum{k}_{q} = {self.fold(k, f'sum{k}_{q}', value)};\n"
-            text += "    }\n"
+            columns = range(self.wide)
+            text += self.partials(k, [(f"sum{k}_{q}", f"(task + {q}u)") for q in columns])
         return text + self._trees(self.stages[stage])
 
     def _head(self, per_segment: bool = True) -> str:

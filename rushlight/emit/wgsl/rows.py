@@ -28,6 +28,8 @@ from rushlight.emit.wgsl.types import LANES, NATIVE_INT64, SUBGROUP, is_long, pa
 from rushlight.kernel.shapes import Reduce, Rowwise
 from rushlight.scalar.ir import Expr, topological
 
+BATCH = 8
+
 
 def stages(kernel: Rowwise) -> list[list[int]]:
     """The numbers of the passes of each stage."""
@@ -235,15 +237,30 @@ class Rows:
             return f"bitcast<{kind}>(u64({low}) | (u64({high}) << 32u))"
         return f"({low} != 0u)" if dtype.kind == "b" else f"bitcast<{kind}>({low})"
 
-    def combined(self, k: int, indent: str = "    ") -> str:
+    def partials(self, k: int, totals: Sequence[tuple[str, str]]) -> str:
+        """Fold the partials of each row into its total, BATCH of them on their way at once.
+
+        `totals` are a variable and the row's number each.
+        """
+        dtype, step = self.kernel.passes[k].body.dtype, self.walkers
+        text = "".join(f"    var {name} = {self.zero(k)};\n" for name, _ in totals)
+        text += "    {\n    var s = walker;\n"
+        for batch in (BATCH, 1):
+            text += f"    for (; s + {(batch - 1) * step}u < segments; s += {batch * step}u) {{\n"
+            for n in range(batch):
+                for name, task in totals:
+                    at = self.partial_place(k, f"s + {n * step}u", task)
+                    text += f"        let {name}_{n} = {self.kept(at, dtype)};\n"
+            for n in range(batch):
+                for name, _ in totals:
+                    text += f"        {name} = {self.fold(k, name, f'{name}_{n}')};\n"
+            text += "    }\n"
+        return text + "    }\n"
+
+    def combined(self, k: int) -> str:
         """Fold the partials of a row."""
-        value = self.kept(self.partial_place(k, "s"), self.kernel.passes[k].body.dtype)
-        return (
-            f"{indent}var total{k} = {self.zero(k)};\n"
-            f"{indent}for (var s = walker; s < segments; s += {self.walkers}u) {{\n"
-            f"{indent}    total{k} = {self.fold(k, f'total{k}', value)};\n{indent}}}\n"
-            + self.tree(k, f"total{k}", f"row{k}", indent)
-        )
+        folded = self.partials(k, [(f"total{k}", "task")])
+        return folded + self.tree(k, f"total{k}", f"row{k}")
 
 
 def _words(module: Module, value: str, dtype: DType) -> tuple[str, str]:

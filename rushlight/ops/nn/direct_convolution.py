@@ -329,6 +329,7 @@ class Convolution(KernelOp):
     """One of the three ops. Both gradients read one contiguous copy of g."""
 
     __slots__ = ()
+    may_round = True
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         grad = super().make_grad(plan, needs)

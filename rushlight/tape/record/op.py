@@ -22,6 +22,9 @@ class Op:
 
     __slots__ = ("causes", "doc", "inputs", "name", "number_plans", "plans")
 
+    # Whether a device may round float32 factors to TF32 where `core/precision.py` allows it.
+    may_round = False
+
     def __init__(self, name: str, doc: str) -> None:
         self.inputs: int | None = (
             None  # of a user's function: the number of a plan's inputs that are arguments

@@ -150,8 +150,8 @@ def moved(plan: Plan, i: int, content: Bytes, side: int) -> Bytes:
 
 
 def uses_tf32(plan: Plan) -> bool:
-    """Whether a float32 sum of products may round its factors."""
-    return work_of(plan) > 1 and plan.pool.device.name == "cuda" and allows_tf32("convolution")
+    """Whether a sum of products of float32 may round its factors."""
+    return plan.op.may_round and allows_tf32("convolution")
 
 
 def work_of(plan: Plan) -> float:
