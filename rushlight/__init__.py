@@ -125,7 +125,14 @@ _NAMES.defined(
 _NAMES.made(_declared.TOP, _public.op_of_package)
 _NAMES.defined(
     {
-        "rushlight.amp": "GradScaler autocast",
+        "rushlight.amp": (
+            "GradScaler autocast autocast_decrement_nesting autocast_increment_nesting "
+            "clear_autocast_cache get_autocast_cpu_dtype get_autocast_dtype "
+            "get_autocast_gpu_dtype is_autocast_cache_enabled is_autocast_cpu_enabled "
+            "is_autocast_enabled set_autocast_cache_enabled set_autocast_cpu_dtype "
+            "set_autocast_cpu_enabled set_autocast_dtype set_autocast_enabled "
+            "set_autocast_gpu_dtype"
+        ),
         "rushlight.checks": (
             "assert_async=_assert_async assert_true=_assert check=_check check_index=_check_index "
             "check_is_size=_check_is_size check_not_implemented=_check_not_implemented "
@@ -162,9 +169,8 @@ _NAMES.defined(
             "Generator default_generator get_rng_state initial_seed manual_seed seed set_rng_state"
         ),
         "rushlight.settings": (
-            "foreach_copy_=_foreach_copy_ get_autocast_cpu_dtype get_autocast_dtype "
-            "get_autocast_gpu_dtype get_float32_matmul_precision is_autocast_cpu_enabled "
-            "is_autocast_enabled is_storage set_float32_matmul_precision typename"
+            "foreach_copy_=_foreach_copy_ get_float32_matmul_precision is_storage "
+            "set_float32_matmul_precision typename"
         ),
         "rushlight.storage": "TypedStorage UntypedStorage",
         "rushlight.tape.anomaly.mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",

@@ -29,7 +29,25 @@ from rushlight import (
     utils as utils,
     version as version,
 )
-from rushlight.amp import GradScaler as GradScaler, autocast as autocast
+from rushlight.amp import (
+    GradScaler as GradScaler,
+    autocast as autocast,
+    autocast_decrement_nesting as autocast_decrement_nesting,
+    autocast_increment_nesting as autocast_increment_nesting,
+    clear_autocast_cache as clear_autocast_cache,
+    get_autocast_cpu_dtype as get_autocast_cpu_dtype,
+    get_autocast_dtype as get_autocast_dtype,
+    get_autocast_gpu_dtype as get_autocast_gpu_dtype,
+    is_autocast_cache_enabled as is_autocast_cache_enabled,
+    is_autocast_cpu_enabled as is_autocast_cpu_enabled,
+    is_autocast_enabled as is_autocast_enabled,
+    set_autocast_cache_enabled as set_autocast_cache_enabled,
+    set_autocast_cpu_dtype as set_autocast_cpu_dtype,
+    set_autocast_cpu_enabled as set_autocast_cpu_enabled,
+    set_autocast_dtype as set_autocast_dtype,
+    set_autocast_enabled as set_autocast_enabled,
+    set_autocast_gpu_dtype as set_autocast_gpu_dtype,
+)
 from rushlight.compat._C import DispatchKey as DispatchKey, PyTorchFileReader as PyTorchFileReader
 from rushlight.compat._symbolic import (
     SymBool as SymBool,
@@ -105,12 +123,7 @@ from rushlight.random import initial_seed as initial_seed, seed as seed
 from rushlight.report.drawing import Drawing
 from rushlight.report.layers import summary as summary
 from rushlight.settings import (
-    get_autocast_cpu_dtype as get_autocast_cpu_dtype,
-    get_autocast_dtype as get_autocast_dtype,
-    get_autocast_gpu_dtype as get_autocast_gpu_dtype,
     get_float32_matmul_precision as get_float32_matmul_precision,
-    is_autocast_cpu_enabled as is_autocast_cpu_enabled,
-    is_autocast_enabled as is_autocast_enabled,
     is_storage as is_storage,
     set_float32_matmul_precision as set_float32_matmul_precision,
     typename as typename,

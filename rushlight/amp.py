@@ -1,20 +1,22 @@
-"""Mixed precision: contractions in a lower dtype, chosen when they are recorded."""
+"""Mixed precision: autocast, its settings (Note [Autocast]), and the scaling of losses."""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from rushlight.core.dtypes import DType, bfloat16, float16, float64
-from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64
+from rushlight.core.errors import RushlightError, RushlightWarning
 from rushlight.lazy import shown
-from rushlight.ops.create.creation import device_kind
+from rushlight.ops.create.creation import check_device, device_kind, device_name
 from rushlight.ops.optim.lists import can_list, fold_each, is_infinite, update_all
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.view.inplace import Update, finish_all, prepare_apply
-from rushlight.tape.record.state import STATE, Changed, no_grad
+from rushlight.tape.record.autocast import Autocast
+from rushlight.tape.record.state import STATE, Changed, State, no_grad
 from rushlight.tensor import Tensor
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
@@ -25,17 +27,194 @@ def __dir__() -> list[str]:
 
 
 class autocast(Changed):
-    """Inside, matmul, linear and conv2d cast float32 operands to `dtype`.
+    """Inside, listed ops on devices of one kind cast their operands, as in PyTorch.
 
-    The casts are recorded as ops.
+    Contractions run in `dtype` (float16 for "cuda", bfloat16 for "cpu"), losses and the like in
+    float32. The casts are recorded as ops; those of weights are kept until the outermost block
+    ends, unless `cache_enabled` is False.
     """
 
     def __init__(
-        self, device_type: str = "cpu", dtype: DType = bfloat16, enabled: bool = True
+        self,
+        device_type: str,
+        dtype: DType | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
     ) -> None:
-        if dtype not in (bfloat16, float16):
-            raise DTypeError(f"autocast: dtype is bfloat16 or float16, got {dtype!r}")
-        super().__init__(autocast=dtype if enabled else None)
+        if not isinstance(device_type, str):
+            raise ValueError(f"autocast: device_type is text, got {type(device_type).__name__}")
+        super().__init__()
+        self.device = device_type
+        self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
+        self._cache_enabled = (
+            is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
+        )
+        self._enabled = bool(enabled) and _can_be_used(device_type, self.fast_dtype)
+
+    def again(self) -> Changed:
+        made = super().again()
+        made.__dict__.update(self.__dict__, tokens=[])
+        return made
+
+    def after(self, before: State) -> State:
+        now: Autocast = before.autocast or _DEFAULT()
+        kind = _kind_of(self.device)
+        chosen = {name: dtype for name, dtype in now.chosen.items() if name != kind}
+        if self._enabled:
+            chosen[kind] = self.fast_dtype
+        changed = now.with_changes(
+            chosen=chosen,
+            dtypes={**now.dtypes, kind: self.fast_dtype},
+            caching=self._cache_enabled,
+            nesting=now.nesting + 1,
+        )
+        return before.with_changes(autocast=changed)
+
+    def __enter__(self) -> autocast:
+        super().__enter__()
+        return self
+
+
+def _can_be_used(device_type: str, dtype: DType) -> bool:
+    """Whether autocast can be on; if not, it is said by a warning, as in PyTorch."""
+    if device_kind(device_type) is None:
+        reason = f"there is no device {device_type!r}"
+    elif dtype not in (bfloat16, float16) and (dtype is not float32 or device_type == "cpu"):
+        reason = f"its dtype is bfloat16 or float16, got {dtype!r}"
+    else:
+        return True
+    warnings.warn(f"autocast: {reason}; it is off in this block", RushlightWarning, stacklevel=3)
+    return False
+
+
+def _kind_of(device_type: str) -> str:
+    """A kind of device by name; "cuda" under `rushlight run --device webgpu` is that device."""
+    kind = device_name(device_type)
+    check_device(kind, None)
+    return kind
+
+
+def _now() -> Autocast:
+    return STATE.get().autocast or _DEFAULT()
+
+
+def _change(**changes: Any) -> None:
+    STATE.set(STATE.get().with_changes(autocast=_now().with_changes(**changes)))
+
+
+_DEFAULT = Autocast  # the settings of a thread in which nothing was changed
+
+
+# ---- PyTorch's functions: they change the settings at once, inside a block until its end ----
+
+
+def is_autocast_enabled(device_type: str = "cuda") -> bool:
+    """Whether autocast is on for a kind of device.
+
+    Args:
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+    """
+    return _kind_of(device_type) in _now().chosen
+
+
+def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
+    """Turn autocast on or off for a kind of device; with a bool alone, for 'cuda'.
+
+    Args:
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+        enabled (bool): Whether it is on.
+    """
+    name = device_type if isinstance(device_type, str) else "cuda"
+    is_on = enabled if isinstance(device_type, str) else device_type
+    kind = _kind_of(name)
+    chosen = {other: dtype for other, dtype in _now().chosen.items() if other != kind}
+    if is_on:
+        chosen[kind] = get_autocast_dtype(name)
+    _change(chosen=chosen)
+
+
+def get_autocast_dtype(device_type: str) -> DType:
+    """The lower dtype of autocast on a kind of device.
+
+    Args:
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+    """
+    own = _kind_of(device_type)
+    stated = _now().dtypes.get(own)
+    if stated is not None:
+        return stated
+    kind = device_kind(device_type)
+    # Under the name "cuda" every device has the default of a card.
+    return float16 if device_type == "cuda" else bfloat16 if kind is None else kind.autocast
+
+
+def set_autocast_dtype(device_type: str, dtype: DType) -> None:
+    """Set the lower dtype of autocast on a kind of device.
+
+    Args:
+        device_type (str): The kind of device: 'cpu', 'cuda', ...
+        dtype (dtype): The dtype.
+    """
+    now, kind = _now(), _kind_of(device_type)
+    chosen = {**now.chosen, kind: dtype} if kind in now.chosen else now.chosen
+    _change(chosen=chosen, dtypes={**now.dtypes, kind: dtype})
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Whether casts of weights are kept inside a block."""
+    return _now().caching
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Keep casts of weights inside a block, or not."""
+    _change(caching=bool(enabled))
+
+
+def clear_autocast_cache() -> None:
+    """Drop the kept casts of weights."""
+    _now().casts.clear()
+
+
+def autocast_increment_nesting() -> int:
+    """Enter a block by hand; returns the number of blocks around."""
+    _change(nesting=_now().nesting + 1)
+    return _now().nesting
+
+
+def autocast_decrement_nesting() -> int:
+    """Leave a block by hand; returns the number of blocks around."""
+    _change(nesting=_now().nesting - 1)
+    return _now().nesting
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """Whether autocast is on for the CPU."""
+    return is_autocast_enabled("cpu")
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """Turn autocast on or off for the CPU."""
+    set_autocast_enabled("cpu", enabled)
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """The lower dtype of autocast on the CPU."""
+    return get_autocast_dtype("cpu")
+
+
+def set_autocast_cpu_dtype(dtype: DType) -> None:
+    """Set the lower dtype of autocast on the CPU."""
+    set_autocast_dtype("cpu", dtype)
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """The lower dtype of autocast on a card."""
+    return get_autocast_dtype("cuda")
+
+
+def set_autocast_gpu_dtype(dtype: DType) -> None:
+    """Set the lower dtype of autocast on a card."""
+    set_autocast_dtype("cuda", dtype)
 
 
 def is_autocast_available(device_type: str) -> bool:
@@ -48,16 +227,15 @@ def is_autocast_available(device_type: str) -> bool:
     return kind is not None and kind.computes
 
 
-def _cast(value: Any, dtype: DType) -> Any:
-    """Floating-point tensors in another dtype, in any nesting; float64 stays, as in PyTorch."""
+def _cast(value: Any, kind: str, dtype: DType) -> Any:
+    """Floats on a kind of device in another dtype, in any nesting; doubles stay, as in PyTorch."""
     if isinstance(value, Tensor):
-        return (
-            value.to(dtype) if value.is_floating_point() and value.dtype is not float64 else value
-        )
+        eligible = value.is_floating_point() and device_name(value.device) == kind
+        return value.to(dtype) if eligible and value.dtype is not float64 else value
     if isinstance(value, Mapping):
-        return {_cast(k, dtype): _cast(v, dtype) for k, v in value.items()}
+        return {_cast(k, kind, dtype): _cast(v, kind, dtype) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)([_cast(v, dtype) for v in value])
+        return type(value)([_cast(v, kind, dtype) for v in value])
     return value
 
 
@@ -76,12 +254,14 @@ def custom_fwd(fwd: Any = None, *, device_type: str, cast_inputs: DType | None =
 
     @functools.wraps(fwd)
     def forward(*args: Any, **named: Any) -> Any:
-        chosen = STATE.get().autocast
-        args[0]._autocast = chosen if cast_inputs is None else None
-        if cast_inputs is None or chosen is None:
+        is_on, dtype = is_autocast_enabled(device_type), get_autocast_dtype(device_type)
+        args[0]._dtype = dtype
+        args[0]._fwd_used_autocast = is_on and cast_inputs is None
+        if cast_inputs is None or not is_on:
             return fwd(*args, **named)
-        with Changed(autocast=None):
-            return fwd(args[0], *_cast(args[1:], cast_inputs), **_cast(named, cast_inputs))
+        with autocast(device_type, enabled=False):
+            cast = _cast((args[1:], named), _kind_of(device_type), cast_inputs)
+            return fwd(args[0], *cast[0], **cast[1])
 
     return forward
 
@@ -98,7 +278,8 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
 
     @functools.wraps(bwd)
     def backward(*args: Any, **named: Any) -> Any:
-        with Changed(autocast=args[0]._autocast):
+        ctx = args[0]
+        with autocast(device_type, ctx._dtype, ctx._fwd_used_autocast):
             return bwd(*args, **named)
 
     return backward

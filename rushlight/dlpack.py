@@ -14,6 +14,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
 from typing import Any
 
 from rushlight import interop
@@ -115,6 +117,40 @@ def _capsule_dies(capsule: int) -> None:
             kind.from_address(_pointer_of(capsule, name)).deleter(_pointer_of(capsule, name))
 
 
+# Destroys a capsule. A consumer that refuses the elements has an exception set by then, with which
+# Python code must not run: it is put aside.
+_DESTRUCTOR = """\
+@python = global [3 x ptr] zeroinitializer
+define void @destroy(ptr %capsule) {
+  %kind = alloca ptr
+  %value = alloca ptr
+  %trace = alloca ptr
+  %fetch = load ptr, ptr @python
+  call void %fetch(ptr %kind, ptr %value, ptr %trace)
+  %dies = load ptr, ptr getelementptr (ptr, ptr @python, i64 1)
+  call void %dies(ptr %capsule)
+  %restore = load ptr, ptr getelementptr (ptr, ptr @python, i64 2)
+  %error = load ptr, ptr %kind
+  %text = load ptr, ptr %value
+  %where = load ptr, ptr %trace
+  call void %restore(ptr %error, ptr %text, ptr %where)
+  ret void
+}
+"""
+
+
+@functools.cache
+def _destructor() -> int:
+    """The address of a capsule's destructor."""
+    native = importlib.import_module("rushlight.devices.cpu.native")  # the host's compiler
+    source = native.Source("destroy a capsule", lambda: _DESTRUCTOR)
+    destroy, table = native.load(source, "destroy", "python")
+    api = ctypes.pythonapi
+    called = (api.PyErr_Fetch, _capsule_dies, api.PyErr_Restore)
+    native.fill(table, [ctypes.cast(each, _Address).value or 0 for each in called])
+    return int(destroy)
+
+
 # ---- export ----
 
 
@@ -165,7 +201,7 @@ def give(
     struct.deleter = _let_go
     _describe(struct, value, kind, number)
     name = _NAMES[type(struct)]
-    return _new_capsule(ctypes.addressof(struct), name, ctypes.cast(_capsule_dies, _Address))
+    return _new_capsule(ctypes.addressof(struct), name, _destructor())
 
 
 def _describe(struct: Any, value: Value, kind: int, number: int) -> None:

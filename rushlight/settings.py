@@ -13,7 +13,6 @@ from typing import Any
 from rushlight import dlpack, interop
 from rushlight.core.dtypes import (
     DType,
-    bfloat16,
     castable,
     get_default,
     promote,
@@ -28,7 +27,6 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import stores
 from rushlight.ops.surface import metadata_methods
 from rushlight.storage import TypedStorage, UntypedStorage
-from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Tensor, tensor
 
@@ -239,40 +237,6 @@ def foreach_copy_(
 
 
 # ---- switches ----
-
-
-def is_autocast_enabled(device_type: str | None = None) -> bool:
-    """Whether contractions are computed in a lower dtype here.
-
-    Args:
-        device_type (str): Has no effect: autocast is one for all devices.
-    """
-    return STATE.get().autocast is not None
-
-
-def is_autocast_cpu_enabled() -> bool:
-    """Whether contractions are computed in a lower dtype here."""
-    return STATE.get().autocast is not None
-
-
-def get_autocast_dtype(device_type: str) -> DType:
-    """The dtype of contractions under autocast.
-
-    Args:
-        device_type (str): The kind of device: 'cpu', 'cuda', ...
-    """
-    kind = creation.device_kind(device_type)
-    return STATE.get().autocast or (bfloat16 if kind is None else kind.autocast)
-
-
-def get_autocast_cpu_dtype() -> DType:
-    """The dtype of contractions under autocast on the CPU."""
-    return get_autocast_dtype("cpu")
-
-
-def get_autocast_gpu_dtype() -> DType:
-    """The dtype of contractions under autocast on a GPU."""
-    return get_autocast_dtype("cuda")
 
 
 def get_float32_matmul_precision() -> str:

@@ -1,4 +1,4 @@
-"""The Python array API standard, version 2024.12, strictly: its names, signatures and dtypes only.
+"""The Python array API standard, version 2025.12, strictly: its names, signatures and dtypes only.
 
 Owns: Array and the standard's functions.
 Takes: arrays, tensors, Python numbers. Gives: arrays.
@@ -22,6 +22,7 @@ from rushlight.array_api.creation import (
     asarray,
     astype,
     broadcast_arrays,
+    broadcast_shapes,
     broadcast_to,
     can_cast,
     empty,
@@ -71,6 +72,7 @@ from rushlight.array_api.reductions import (
     cumulative_prod,
     cumulative_sum,
     diff,
+    isin,
     max,
     mean,
     min,
@@ -104,7 +106,7 @@ from rushlight.core.dtypes import (
 )
 from rushlight.lazy import shown as _shown
 
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 
 e = _math.e
 inf = _math.inf

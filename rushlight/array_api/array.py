@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -114,6 +115,16 @@ class Array:
     def __dlpack_device__(self, /) -> tuple[Any, Any]:
         return self._tensor.__dlpack_device__()
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """A NumPy array, over the same memory where that is possible; NumPy calls it."""
+        return self._tensor.__array__(dtype, copy)
+
+    def __reduce__(self) -> Any:
+        return wrap, (self._tensor,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Array:
+        return wrap(copy.deepcopy(self._tensor, memo))
+
     def __repr__(self) -> str:
         return repr(self._tensor).replace("tensor(", "Array(", 1)
 
@@ -194,8 +205,8 @@ def provide_namespace(module: Any) -> None:
 
 def namespace(api_version: str | None = None) -> Any:
     """The namespace of a version of the standard."""
-    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ValueError(f"the array API standard up to 2024.12 is here, not {api_version!r}")
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12", "2025.12"):
+        raise ValueError(f"the array API standard up to 2025.12 is here, not {api_version!r}")
     return _NAMESPACE[0]
 
 

@@ -9,6 +9,7 @@ from rushlight import dlpack, settings
 from rushlight.array_api.array import Array, op, promoted, unwrap, wrap
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
+from rushlight.core.shapes import broadcast_shapes as _broadcast_shapes
 from rushlight.ops.create import creation, dtype_limits
 from rushlight.tensor import Tensor, device as Device, tensor as make_tensor
 
@@ -171,14 +172,16 @@ def _real_and_imaginary(number: complex) -> tuple[float, float]:
     return (number.real, number.imag) if isinstance(number, complex) else (number, 0.0)
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
+def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Array, ...]:
     """Coordinate arrays of a grid."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"meshgrid: indexing is 'xy' or 'ij', got {indexing!r}")
     tensors = [unwrap(a) for a in arrays]
     if len({t.dtype for t in tensors}) > 1:
         raise ValueError("meshgrid: all arrays must have one type")
-    return [wrap(t) for t in op("meshgrid")(*tensors, indexing=indexing)] if tensors else []
+    if not tensors:
+        return ()
+    return tuple(wrap(t) for t in op("meshgrid")(*tensors, indexing=indexing))
 
 
 def tril(x: Any, /, *, k: int = 0) -> Array:
@@ -280,11 +283,16 @@ class iinfo:
         self.bits, self.max, self.min, self.dtype = found.bits, found.max, found.min, dtype
 
 
-def broadcast_arrays(*arrays: Any) -> list[Array]:
+def broadcast_arrays(*arrays: Any) -> tuple[Array, ...]:
     """Arrays broadcast against each other."""
-    return (
-        [wrap(t) for t in op("broadcast_tensors")(*[unwrap(a) for a in arrays])] if arrays else []
-    )
+    if not arrays:
+        return ()
+    return tuple(wrap(t) for t in op("broadcast_tensors")(*[unwrap(a) for a in arrays]))
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape to which shapes are broadcast."""
+    return _broadcast_shapes([tuple(shape) for shape in shapes], "broadcast_shapes", ())
 
 
 def broadcast_to(x: Any, /, shape: Sequence[int]) -> Array:

@@ -82,11 +82,15 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """The cross product of 3-vectors along an axis."""
     first, second = operands("cross", "numeric", x1, x2)
+    if not -min(first.ndim, second.ndim) <= axis < 0:
+        raise ValueError(
+            f"cross: the axis is counted from the end and lies in both arrays, got {axis}"
+        )
     if first.shape[axis] != 3 or second.shape[axis] != 3:
         raise ValueError(
             f"cross: {first._spec!r} and {second._spec!r} must have size 3 along axis {axis}"
         )
-    return wrap(L.cross(first, second, dim=axis))
+    return wrap(L.cross(*op("broadcast_tensors")(first, second), dim=axis))
 
 
 def det(x: Any, /) -> Array:
@@ -97,6 +101,23 @@ def det(x: Any, /) -> Array:
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     """Diagonals of matrices along a new last axis."""
     return wrap(op("diagonal")(unwrap(x), offset, -2, -1))
+
+
+class Eig(NamedTuple):
+    """Eigenvalues and eigenvectors of square matrices, complex."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+def eig(x: Any, /) -> Eig:
+    """Eigenvalues and eigenvectors of square matrices, complex."""
+    return Eig(*map(wrap, L.eig(_floating("eig", x))))
+
+
+def eigvals(x: Any, /) -> Array:
+    """Eigenvalues of square matrices, complex."""
+    return wrap(L.eigvals(_floating("eigvals", x)))
 
 
 class Eigh(NamedTuple):
@@ -222,7 +243,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "matmul",

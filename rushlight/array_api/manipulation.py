@@ -48,10 +48,17 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     return tuple(wrap(t) for t in op("unbind")(tensor, _axis(axis, tensor.ndim, "unstack")))
 
 
-def expand_dims(x: Any, /, *, axis: int = 0) -> Array:
-    """A new axis of size 1."""
+def expand_dims(x: Any, /, axis: int | tuple[int, ...] = 0) -> Array:
+    """A new axis of size 1, or several: their places in the result."""
     tensor = unwrap(x)
-    return wrap(op("unsqueeze")(tensor, _axis(axis, tensor.ndim + 1, "expand_dims")))
+    given = (axis,) if isinstance(axis, int) else tuple(axis)
+    rank = tensor.ndim + len(given)
+    places = sorted(_axis(a, rank, "expand_dims") for a in given)
+    if len(set(places)) < len(places):
+        raise ValueError(f"expand_dims: the axes {given} name a place twice")
+    for place in places:
+        tensor = op("unsqueeze")(tensor, place)
+    return wrap(tensor)
 
 
 def squeeze(x: Any, /, axis: int | tuple[int, ...]) -> Array:

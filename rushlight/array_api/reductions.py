@@ -225,6 +225,12 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Array:
     return wrap(op("where")(chosen, *operands("where", "all", x1, x2)))
 
 
+def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
+    """Whether each element of x1 is in x2, or, inverted, is not."""
+    first, second = operands("isin", "all", x1, x2)
+    return wrap(op("isin")(first, second, invert=invert))
+
+
 # ---- sorting and sets ----
 
 

@@ -139,9 +139,12 @@ def compute_type(dtype: DType) -> DType:
     return float32 if dtype.kind == "f" else int32
 
 
+_PARTS = {complex64: float32, complex128: float64}
+
+
 def real_type(dtype: DType) -> DType:
     """The type of a complex number's parts; any other type itself."""
-    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+    return _PARTS.get(dtype, dtype)
 
 
 def complex_type(dtype: DType) -> DType:

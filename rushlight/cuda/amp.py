@@ -30,4 +30,4 @@ class autocast(_autocast):
     def __init__(
         self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True
     ) -> None:
-        super().__init__("cuda", dtype, enabled)
+        super().__init__("cuda", dtype, enabled, cache_enabled)

@@ -16,8 +16,24 @@ from rushlight.distributions.public import (
     probs_to_logits,
     size_of,
 )
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record.state import no_grad
+from rushlight.tape.record.value import Value
 from rushlight.tensor import Size
+
+
+@memo
+def _normalised(probs: Value) -> Any:
+    given: Any = probs
+    return given / given.sum(-1, keepdim=True)
+
+
+@memo
+def _at(logits: Value, value: Value) -> Any:
+    """The logits of classes."""
+    chosen: Any = value
+    places, table = ops.broadcast_tensors(chosen.long().unsqueeze(-1), logits)
+    return table.gather(-1, places[..., :1]).squeeze(-1)
 
 
 class Categorical(Distribution):
@@ -37,7 +53,7 @@ class Categorical(Distribution):
         if given.dim() < 1:
             raise ValueError(f"Categorical: `{kind}` must have at least one dimension")
         if kind == "probs":
-            self.__dict__["probs"] = given / given.sum(-1, keepdim=True)
+            self.__dict__["probs"] = _normalised(given)
         else:
             self.__dict__["logits"] = given - given.logsumexp(-1, keepdim=True)
         self._num_events = given.shape[-1]
@@ -94,8 +110,7 @@ class Categorical(Distribution):
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
-        places, table = ops.broadcast_tensors(value.long().unsqueeze(-1), self.logits)
-        return table.gather(-1, places[..., :1]).squeeze(-1)
+        return _at(self.logits, value)
 
     def entropy(self) -> Any:
         logits = self.logits.clamp(min=-3.4e38 if self.logits.dtype.itemsize == 4 else -1.7e308)

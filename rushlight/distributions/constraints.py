@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.distributions.public import ops
+from rushlight.tape.program.memo import memo
+from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import physical_of
 
 __all__ = [
@@ -103,6 +105,17 @@ class dependent_property(property, _Dependent):
         return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
 
 
+@memo
+def _is_between(number: Value, lower: Any, upper: Any, ends: str, is_discrete: bool) -> Any:
+    value: Any = number
+    held = value == value
+    if lower is not None:
+        held = held & ((value >= lower) if ends[0] == "[" else (value > lower))
+    if upper is not None:
+        held = held & ((value <= upper) if ends[1] == "]" else (value < upper))
+    return held & (value == value.floor()) if is_discrete and value.dtype.kind == "f" else held
+
+
 class _Between(Constraint):
     """Numbers between two bounds."""
 
@@ -118,19 +131,8 @@ class _Between(Constraint):
         self.ends, self.is_discrete = ends, is_discrete
 
     def check(self, value: Any) -> Any:
-        held = value == value
-        if self.lower_bound is not None:
-            held = held & (
-                (value >= self.lower_bound) if self.ends[0] == "[" else (value > self.lower_bound)
-            )
-        if self.upper_bound is not None:
-            held = held & (
-                (value <= self.upper_bound) if self.ends[1] == "]" else (value < self.upper_bound)
-            )
-        return (
-            held & (value == value.floor())
-            if self.is_discrete and value.dtype.kind == "f"
-            else held
+        return _is_between(
+            value, self.lower_bound, self.upper_bound, self.ends, bool(self.is_discrete)
         )
 
     def __repr__(self) -> str:
@@ -283,7 +285,9 @@ class MixtureSameFamilyConstraint(Constraint):
         return held.all(-1)
 
 
-def _is_simplex(v: Any) -> Any:
+@memo
+def _is_simplex(vector: Value) -> Any:
+    v: Any = vector
     return (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < 1e-6)
 
 

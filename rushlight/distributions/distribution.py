@@ -174,11 +174,12 @@ class Distribution:
                     f"{name}: value of shape {tuple(given.shape)} does not broadcast with "
                     f"{(*self._batch_shape, *self._event_shape)}"
                 )
-        if constraints.is_dependent(self.support):
+        support = self.support
+        if constraints.is_dependent(support):
             return
-        if not constraints.everywhere(self.support.check(given)):
+        if not constraints.everywhere(support.check(given)):
             raise ValueError(
-                f"{name}: the value must be within the support {self.support!r}, got\n{given}"
+                f"{name}: the value must be within the support {support!r}, got\n{given}"
             )
 
     def __repr__(self) -> str:

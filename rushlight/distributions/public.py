@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import get_default
 from rushlight.ops.registry import REGISTRY
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record.state import enable_grad
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Size, tensor
@@ -86,7 +87,8 @@ def clamp_probs(probs: Any) -> Any:
     return probs.clamp(min=eps(probs), max=1 - eps(probs))
 
 
-def probs_to_logits(probs: Any, is_binary: bool = False) -> Any:
+@memo
+def probs_to_logits(probs: Value, is_binary: bool = False) -> Any:
     """Log-odds of probabilities, or log probabilities of several classes."""
     kept = clamp_probs(probs)
     return kept.log() - (-kept).log1p() if is_binary else kept.log()

@@ -31,7 +31,7 @@ from rushlight.kernel.shapes import (
     Sort,
 )
 from rushlight.scalar.interpret import evaluate
-from rushlight.scalar.ir import Expr
+from rushlight.scalar.ir import Expr, arg, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def signature(kernel: Kernel) -> Signature:
         operands = 1 + len(kernel.inputs)
         return Signature(operands, 3, (3,) * operands, 0)
     if isinstance(kernel, Contract):
-        return Signature(3, 5, (4, 4, 4), 0)
+        return Signature(3, 5, (4, 4, 4), len(kernel.params))
     if isinstance(kernel, Attend):
         count = len(operands_of(kernel))
         return Signature(count, 5, (5,) * count, len(params_of(kernel)))
@@ -226,7 +226,21 @@ def _contract(kernel: Contract, call: Call, machine: Machine) -> None:
     values = machine.contract(
         kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b)
     )
+    if kernel.scaled:
+        values = _sum_of_scaled(kernel, call, machine, values, machine.load(kernel.dtype, out))
     machine.store(kernel.dtype, out, values)
+
+
+def _sum_of_scaled(kernel: Contract, call: Call, machine: Machine, values: Any, before: Any) -> Any:
+    alpha, beta = (param(i, kernel.compute) for i in range(2))
+    body = alpha * arg(0, kernel.compute) + beta * arg(1, kernel.compute)
+
+    def leaf(expr: Expr) -> Any:
+        if expr.op == "arg":
+            return (values, before)[int(expr.value or 0)]
+        return _number(expr, call, machine)
+
+    return evaluate((body,), leaf, machine.arithmetic)[0]
 
 
 def _convolve(kernel: Convolve, call: Call, machine: Machine) -> None:

@@ -101,10 +101,18 @@ class Contract:
     All three operands have the type `dtype`. The sum is ascending in k. Sizes are (x, y, m, n, k);
     strides are out (x, y, m, n), a (x, y, m, k), b (x, y, k, n). Integer types are allowed. k = 0
     gives zeros.
+
+    One that is `scaled` is of floats and has two params, alpha and beta, of the compute type: it
+    stores alpha * sum + beta * out, rounded once.
     """
 
     dtype: DType
     compute: DType
+    scaled: bool = False
+
+    @property
+    def params(self) -> tuple[DType, ...]:
+        return (self.compute, self.compute) if self.scaled else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,9 @@ def show(kernel: Kernel) -> str:
     if isinstance(kernel, Contract):
         return (
             f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
-            "  out[x, y, m, n] = sum over k: a[x, y, m, k] * b[x, y, k, n]\n"
+            f"  out[x, y, m, n] = {'p0 * ' if kernel.scaled else ''}"
+            "sum over k: a[x, y, m, k] * b[x, y, k, n]"
+            f"{' + p1 * out[x, y, m, n]' if kernel.scaled else ''}\n"
         )
     if isinstance(kernel, Attend):
         return _attend(kernel)

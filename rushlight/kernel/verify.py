@@ -288,6 +288,7 @@ def _contract(kernel: Contract) -> None:
         and kernel.compute.itemsize >= least.itemsize
     )
     _need(fits, f"contract: {kernel.dtype.name} cannot be summed in {kernel.compute.name}")
+    _need(not kernel.scaled or kernel.dtype.kind == "f", "contract: only floats are scaled")
 
 
 def _attend(kernel: Attend) -> None:

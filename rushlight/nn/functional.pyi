@@ -512,6 +512,8 @@ def cross_entropy(
     reduce: _bool | None = None,
     reduction: str = "mean",
     label_smoothing: _float = 0.0,
+    *,
+    dtype: _dtype | None = None,
 ) -> Tensor: ...
 def ctc_loss(
     log_probs: Tensor,

@@ -70,7 +70,8 @@ def uniform_(
         a: The lower end.
         b: The upper end, which is excluded.
     """
-    drawn = random.rand(tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator)
+    device = tensor._spec.device.device.name
+    drawn = random.rand(tensor.shape, dtype=tensor.dtype, device=device, generator=generator)
     return tensor.copy_(drawn if (a, b) == (0, 1) else e.add(e.mul(drawn, float(b - a)), float(a)))
 
 

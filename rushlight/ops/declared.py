@@ -345,7 +345,7 @@ METHODS = _by_name(
             "adjoint angle conj conj_physical isreal resolve_conj resolve_neg sgn"
         ),
         "pointwise.division": "floor_divide fmod remainder",
-        "pointwise.gamma": "digamma lgamma mvlgamma polygamma",
+        "pointwise.gamma": "digamma lgamma mvlgamma",
         "pointwise.numbers": (
             "addcdiv addcmul bitwise_left_shift bitwise_right_shift clamp_max clamp_min copysign "
             "float_power fmax fmin frac gcd heaviside isclose isneginf isposinf lcm ldexp lerp "
@@ -456,6 +456,7 @@ TOP_IN_PLACE = _by_name(
 OTHER_METHODS = _by_name(
     {
         "create.like": "is_pinned new_empty new_empty_strided new_full pin_memory type_as",
+        "pointwise.gamma": "polygamma",
         "random.distributions": (
             "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_"
         ),

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from rushlight.ops.arguments import checked, rename_op, without_out
 from rushlight.ops.declared import MODULES
+from rushlight.tape.record.state import STATE
+
+get_state = STATE.get
 
 InPlace = Literal[
     "",  # no in-place form
@@ -43,6 +47,13 @@ Out = Literal[
     "line",  # made, and fills an `out` of any shape
     "numbers",  # 0 and 1, which every dtype holds
 ]
+Cast = Literal[
+    "lower",  # operands in the chosen dtype
+    "float32",  # operands in float32
+    "widest",  # operands in the widest dtype among them
+    "dtype",  # `dtype` is float32 where the call does not state it
+    "refused",  # raises
+]
 
 
 class Facts(TypedDict, total=False):
@@ -60,6 +71,7 @@ class Facts(TypedDict, total=False):
     linalg: str
     operator: str
     keywords: dict[str, str]
+    autocast: Cast | dict[str, Cast]
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,9 @@ class Entry:
     linalg: str = ""  # its name in `rushlight.linalg`, where its own does not begin with `linalg_`
     operator: str = ""  # `Tensor.__<operator>__` calls it
     keywords: dict[str, str] = field(default_factory=dict)  # PyTorch's other names of arguments
+    # What becomes of operands under `autocast`, for all devices or by "cpu" and "gpu", which is
+    # every other device. See Note [Autocast].
+    autocast: Cast | dict[str, Cast] = field(default_factory=dict)
 
 
 class Registry(Mapping[str, Entry]):
@@ -135,10 +150,33 @@ def register(
     function.__doc__ = doc
     function.stores = facts.get("out", "")  # type: ignore[attr-defined]
     function.keywords = facts.get("keywords", {})  # type: ignore[attr-defined]
+    casts = casts_of(facts)
+    if casts is not None and not hasattr(function, "op"):
+        function = _casting(function, casts)
     shown = name.replace("_", ".", 1) if name.startswith(("fft_", "linalg_")) else name
     public = function if hasattr(function, "op") else checked(shown, function)
     REGISTRY.declared[name] = Entry(name, public, doc, **facts)
     return function
+
+
+def casts_of(facts: Facts) -> dict[str, Cast] | None:
+    """What an op states about autocast, by "cpu" and "gpu"; None where it states nothing."""
+    stated = facts.get("autocast") or None
+    return {"cpu": stated, "gpu": stated} if isinstance(stated, str) else stated
+
+
+def _casting(function: Callable[..., Any], casts: dict[str, Cast]) -> Callable[..., Any]:
+    """The function of a listed op. See Note [Autocast]."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **named: Any) -> Any:
+        autocast = get_state().autocast
+        if autocast is None:
+            return function(*args, **named)
+        return autocast.call(casts, function, args, named)
+
+    called.casts = casts  # type: ignore[attr-defined]
+    return called
 
 
 def composite(
@@ -162,6 +200,13 @@ def stores(out: Out) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return mark
 
 
+def casts(autocast: Cast | dict[str, Cast]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """State what autocast makes of the operands of a public function that is no op."""
+    stated = casts_of({"autocast": autocast})
+    assert stated is not None
+    return lambda function: _casting(function, stated)
+
+
 def second_name(
     alias: str, function: Callable[..., Any], **facts: Unpack[Facts]
 ) -> Callable[..., Any]:
@@ -180,4 +225,5 @@ def second_name(
         called.op = function.op  # type: ignore[attr-defined]  # from which the in-place form is made
     op = REGISTRY.declared[function.__name__]
     inherited: Facts = {"inplace": op.inplace, "inplace_top": op.inplace_top, "out": op.out}
+    inherited["autocast"] = op.autocast
     return register(alias, called, function.__doc__ or "", **(inherited | facts))

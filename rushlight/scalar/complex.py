@@ -160,19 +160,32 @@ def power(x: Pair, y: Pair) -> Pair:
     return s.where(zero, start, a), s.where(zero, none, b)
 
 
-# ---- trigonometric and hyperbolic functions ----
+# ---- trigonometric and hyperbolic functions; at infinities and NaN as in C (Annex G) ----
+
+
+def _infinite(x: Expr) -> Expr:
+    return s.absolute(x).eq(math.inf)
 
 
 def sinh(z: Pair) -> Pair:
-    return hyperbolic.sinh(z[0]) * s.cos(z[1]), hyperbolic.cosh(z[0]) * s.sin(z[1])
+    x, y = z
+    turning = s.absolute(y) < math.inf
+    re = s.where(x.eq(0) & ~turning, x, hyperbolic.sinh(x) * s.cos(y))
+    re = s.where(_infinite(x) & ~turning, s.absolute(x), re)
+    return re, s.where(y.eq(0), y, hyperbolic.cosh(x) * s.sin(y))
 
 
 def cosh(z: Pair) -> Pair:
-    return hyperbolic.cosh(z[0]) * s.cos(z[1]), hyperbolic.sinh(z[0]) * s.sin(z[1])
+    x, y = z
+    turning = s.absolute(y) < math.inf
+    re = s.where(_infinite(x) & ~turning, s.absolute(x), hyperbolic.cosh(x) * s.cos(y))
+    none = (x.eq(0) & ~turning) | y.eq(0)
+    im = s.where(none, const(0, x.dtype), hyperbolic.sinh(x) * s.sin(y))
+    return re, s.where(none, flip(im, sign_bit(x) ^ sign_bit(y)), im)
 
 
 def sin(z: Pair) -> Pair:
-    return over_i(sinh(times_i(z)))
+    return times_i(sinh(over_i(z)))
 
 
 def cos(z: Pair) -> Pair:
@@ -189,7 +202,9 @@ def tanh(z: Pair) -> Pair:
     below = beta * sh * sh + 1
     re, im = beta * s.sqrt(sh * sh + 1) * sh / below, t / below
     tail = s.sin(y) * s.cos(y) * s.exp(s.absolute(x) * -2) * 4
-    tail = s.where(s.absolute(x).eq(math.inf), _same_sign(const(0, x.dtype), y), tail)
+    tail = s.where(_infinite(x), _same_sign(const(0, x.dtype), y), tail)
+    re = s.where(x.eq(0) & ~(s.absolute(y) < math.inf), x, re)
+    im = s.where(y.eq(0), y, im)
     return s.where(away, _same_sign(const(1, x.dtype), x), re), s.where(away, tail, im)
 
 
@@ -202,20 +217,40 @@ def _roots(z: Pair) -> tuple[Pair, Pair]:
     return sqrt((1 - z[0], -z[1])), sqrt((1 + z[0], z[1]))
 
 
+def _endless(z: Pair) -> tuple[Expr, Expr]:
+    """Where a part is infinite, and an infinity with the sign of the imaginary part."""
+    endless = _infinite(z[0]) | _infinite(z[1])
+    return endless, _same_sign(const(math.inf, z[0].dtype), z[1])
+
+
 def asin(z: Pair) -> Pair:
+    x, y = z
     low, high = _roots(z)
-    re = inverse.atan2(z[0], low[0] * high[0] - low[1] * high[1])
-    return re, inverse.asinh(low[0] * high[1] - low[1] * high[0])
+    endless, far = _endless(z)
+    re = inverse.atan2(x, low[0] * high[0] - low[1] * high[1])
+    re = s.where(endless, inverse.atan2(x, s.absolute(y)), s.where(x.eq(0) & s.isnan(y), x, re))
+    return re, s.where(endless, far, inverse.asinh(low[0] * high[1] - low[1] * high[0]))
 
 
 def acos(z: Pair) -> Pair:
+    x, y = z
     low, high = _roots(z)
-    return inverse.atan2(low[0], high[0]) * 2, inverse.asinh(high[0] * low[1] - high[1] * low[0])
+    endless, far = _endless(z)
+    re = inverse.atan2(low[0], high[0]) * 2
+    re = s.where(x.eq(0) & s.isnan(y), const(math.pi / 2, x.dtype), re)
+    re = s.where(endless, inverse.atan2(s.absolute(y), x), re)
+    return re, s.where(endless, -far, inverse.asinh(high[0] * low[1] - high[1] * low[0]))
 
 
 def acosh(z: Pair) -> Pair:
-    low, high = sqrt((z[0] - 1, z[1])), sqrt((z[0] + 1, z[1]))
-    return inverse.asinh(low[0] * high[0] + low[1] * high[1]), inverse.atan2(low[1], high[0]) * 2
+    x, y = z
+    low, high = sqrt((x - 1, y)), sqrt((x + 1, y))
+    endless, far = _endless(z)
+    im = inverse.atan2(low[1], high[0]) * 2
+    im = s.where(x.eq(0) & s.isnan(y), const(math.pi / 2, x.dtype), im)
+    im = s.where(endless, _same_sign(inverse.atan2(s.absolute(y), x), y), im)
+    re = inverse.asinh(low[0] * high[0] + low[1] * high[1])
+    return s.where(endless, s.absolute(far), re), im
 
 
 def asinh(z: Pair) -> Pair:
@@ -233,8 +268,11 @@ def atanh(z: Pair) -> Pair:
     im = inverse.atan2(b * 2, (1 - a) * (1 + a) - b * b) * 0.5
     # For large |z| it is 1 / z, rotated by a right angle.
     far = div((const(1, x.dtype), zero), (x, y))[0]
-    quarter = _same_sign(const(math.pi / 2, x.dtype), y)
-    return s.where(away, far, re), s.where(away, quarter, im)
+    quarter = s.where(s.isnan(y), y, _same_sign(const(math.pi / 2, x.dtype), y))
+    endless, _ = _endless(z)
+    re = s.where(x.eq(0) & s.isnan(y), x, s.where(away, far, re))
+    re = s.where(endless, _same_sign(zero, x), re)
+    return re, s.where(away | endless, quarter, im)
 
 
 def atan(z: Pair) -> Pair:

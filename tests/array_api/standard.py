@@ -1,4 +1,4 @@
-"""The array API standard 2024.12 as data: its functions and their parameters, and its array's
+"""The array API standard 2025.12 as data: its functions and their parameters, and its array's
 members.
 """
 
@@ -47,9 +47,11 @@ MAIN = {
     "result_type": "(*arrays_and_dtypes)",
     # shapes
     "broadcast_arrays": "(*arrays)",
+    "broadcast_shapes": "(*shapes)",
+    "isin": "(x1, x2, /, *, invert=False)",
     "broadcast_to": "(x, /, shape)",
     "concat": "(arrays, /, *, axis=0)",
-    "expand_dims": "(x, /, *, axis=0)",
+    "expand_dims": "(x, /, axis=0)",
     "flip": "(x, /, *, axis=None)",
     "moveaxis": "(x, source, destination, /)",
     "permute_dims": "(x, /, axes)",
@@ -103,7 +105,9 @@ LINALG = {
     "cross": "(x1, x2, /, *, axis=-1)",
     "det": ONE,
     "diagonal": "(x, /, *, offset=0)",
+    "eig": ONE,
     "eigh": ONE,
+    "eigvals": ONE,
     "eigvalsh": ONE,
     "inv": ONE,
     "matmul": TWO,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -252,3 +255,37 @@ def test_arrays_differentiate():
     total = xp.sum(xp.asarray(leaf) ** 2)
     total._tensor.backward()
     assert leaf.grad.tolist() == [2, 4]
+
+
+def test_numpy_pickle_and_copies_of_arrays():
+    x = xp.asarray(M)
+    assert np.asarray(x).dtype == M.dtype and np.array_equal(np.asarray(x), M)
+    assert np.asarray(x, dtype=np.float32).dtype == np.float32
+    for other in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+        assert type(other) is type(x) and np.array_equal(np.asarray(other), M)
+        other[0, 0] = 99
+    assert float(x[0, 0]) == M[0, 0]
+
+
+def test_names_of_2025():
+    assert (
+        np.asarray(xp.isin(xp.asarray(V), xp.asarray(V[:1]))).tolist() == np.isin(V, V[:1]).tolist()
+    )
+    inverted = xp.isin(xp.asarray(V), xp.asarray(V[:1]), invert=True)
+    assert np.asarray(inverted).tolist() == np.isin(V, V[:1], invert=True).tolist()
+    assert xp.broadcast_shapes((2, 1), (3,)) == (2, 3)
+    with pytest.raises(ValueError):
+        xp.broadcast_shapes((2,), (3,))
+    assert xp.expand_dims(xp.asarray(V), 0).shape == (1, len(V))
+    assert xp.expand_dims(xp.asarray(V), (0, -1)).shape == (1, len(V), 1)
+    with pytest.raises(ValueError, match="twice"):
+        xp.expand_dims(xp.asarray(V), (0, 0))
+    assert type(xp.meshgrid(xp.asarray(V))) is tuple
+    assert type(xp.broadcast_arrays(xp.asarray(V))) is tuple
+    values, vectors = xp.linalg.eig(xp.asarray(S))
+    assert values.dtype is xp.complex128 and vectors.shape == S.shape
+    assert np.allclose(sorted(np.asarray(values).real), sorted(np.linalg.eigvalsh(S)))
+    assert np.allclose(np.asarray(xp.linalg.eigvals(xp.asarray(S))), np.asarray(values))
+    a, b = np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 4.0])
+    found = xp.linalg.cross(xp.asarray(a), xp.asarray(b))
+    assert np.array_equal(np.asarray(found), np.cross(a, b))

@@ -51,12 +51,12 @@ def test_the_array_the_constants_and_the_types():
         assert xp.zeros(1, dtype=getattr(xp, name)).dtype is getattr(xp, name)
     for name, signature in standard.INFO.items():
         assert plain(getattr(xp.__array_namespace_info__(), name)) == signature
-    assert xp.__array_api_version__ == "2024.12"
+    assert xp.__array_api_version__ == "2025.12"
 
 
 def test_namespaces():
     assert xp.zeros(2).__array_namespace__() is xp
-    assert rl.zeros(2).__array_namespace__(api_version="2024.12") is xp
+    assert rl.zeros(2).__array_namespace__(api_version="2025.12") is xp
     with pytest.raises(ValueError, match="2030"):
         rl.zeros(2).__array_namespace__(api_version="2030.12")
     found = xp.__array_namespace_info__()

@@ -54,6 +54,7 @@ KERNELS = {
     "rowwise_anomaly": replace(cases.fold("max", float32, "axis"), anomaly=()),
     "scan": cases.scan_kernel("sum", bool_, float16),
     "contract": Contract(int32, int32),
+    "contract_scaled": Contract(float16, float32, True),
     "convolve_back": Convolve(float32, "back"),
     "convolve_weights": Convolve(float16, "weights", rank=3),
     "gather": Gather(float32, int64),

@@ -87,6 +87,8 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "scan_more": (scan_kernel("sum", t.int32, t.int64), PLAIN, None, "+"),
     "contract_tiled_more": (Contract(t.float32, t.float32), PLAIN, None, "tiled:sss:64+"),
     "contract_plain_more": (Contract(t.bfloat16, t.float32), PLAIN, None, "+"),
+    "contract_tiled_scaled": (Contract(t.bfloat16, t.float32, True), PLAIN, None, "tiled:kgv:64"),
+    "contract_plain_scaled": (Contract(t.float16, t.float32, True), PLAIN, None, ""),
     "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
     "scatter_add": (Scatter(t.float16, t.int32), PLAIN, None, ""),
     "scatter_max": (Scatter(t.float16, t.int32, "max"), PLAIN, None, ""),

@@ -132,3 +132,10 @@ def test_labels_may_be_bytes() -> None:
 
 def test_what_is_dropped_stays_nan() -> None:
     assert F.dropout(rl.full((64,), float("nan")), 0.5).isnan().all()
+
+
+def test_one_hot_of_a_missing_class_is_an_error_on_every_device(device):
+    index = rl.tensor([0, 5], device=device)
+    with pytest.raises((RuntimeError, IndexError), match="one_hot"):
+        F.one_hot(index, 3).tolist()
+    assert F.one_hot(rl.tensor([[2], [0]], device=device), 3).tolist() == [[[0, 0, 1]], [[1, 0, 0]]]

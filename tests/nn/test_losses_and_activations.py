@@ -250,3 +250,11 @@ def test_older_names_of_functions():
     assert rushlight.allclose(
         convolved.permute(1, 2, 0), F.conv1d(x, weight.permute(2, 1, 0), bias, padding=1), atol=1e-5
     )
+
+
+def test_a_nan_target_reaches_the_gradient_of_kl_div():
+    x = rushlight.tensor([0.1, 0.2, 0.3], requires_grad=True)
+    target = rushlight.tensor([float("nan"), 0.5, 0.0], requires_grad=True)
+    F.kl_div(x, target, reduction="sum").backward()
+    assert target.grad.isnan().tolist() == [True, False, False]
+    assert x.grad.isnan().tolist() == [True, False, False]

@@ -359,3 +359,24 @@ def test_ranges_and_constants(device):
     assert to_array(chosen).tolist() == [1j, 0]
     with pytest.raises(DTypeError):
         rl.arange(3, dtype=rl.complex64)
+
+
+ENDS = [math.inf, -math.inf, math.nan, 1.5, 0.0, -0.0]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("name", "numpy_name"),
+    [
+        *(("acos", "arccos"), ("acosh", "arccosh"), ("asin", "arcsin"), ("asinh", "arcsinh")),
+        *(("atan", "arctan"), ("atanh", "arctanh"), ("cosh", "cosh"), ("sinh", "sinh")),
+        *(("tanh", "tanh"), ("sin", "sin"), ("cos", "cos"), ("tan", "tan")),
+    ],
+)
+def test_functions_at_infinities_and_nan(name, numpy_name, dtype):
+    z = np.array([complex(a, b) for a in ENDS for b in ENDS], dtype)
+    with np.errstate(all="ignore"):
+        want = getattr(np, numpy_name)(z)
+    found = getattr(rl, name)(rl.tensor(z)).numpy()
+    for got, part in ((found.real, want.real), (found.imag, want.imag)):
+        np.testing.assert_allclose(got, part, rtol=2e-6, atol=1e-6)

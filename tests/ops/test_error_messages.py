@@ -348,7 +348,7 @@ INDICES = [
     ("embedding", lambda t, i: op("embedding")(t.whole(0, i), t(3, 2)), False),
     ("gather", lambda t, i: t(3).gather(0, t.whole(i, 0)), False),
     ("scatter_add", lambda t, i: t(3).scatter_add(0, t.whole(i), t(1)), False),
-    ("embedding", lambda t, i: t(3, 2).index_select(0, t.whole(i)), False),
+    ("index_select", lambda t, i: t(3, 2).index_select(0, t.whole(i)), False),
     ("embedding", lambda t, i: t(3, 2)[t.whole(0, i)], True),
     ("embedding", lambda t, i: t(5, 3)[t.whole(0, 1), t.whole(0, i)], True),
     ("cross_entropy", lambda t, i: op("cross_entropy")(t(2, 3), t.whole(0, i)), False),

@@ -77,7 +77,8 @@ def test_nan_is_the_extreme(device):
         assert out[1] == 0
 
 
-def test_the_last_writer_gets_the_gradient_of_its_place(device):
+def test_every_writer_gets_the_gradient_of_its_place(device):
+    """As in PyTorch: the derivative of what is stored is a gather."""
     index, weights = rl.tensor([1, 1, 0], device=device), rl.tensor([2.0, 3.0, 5.0], device=device)
     ways = {
         "scatter": lambda x, v: x.scatter(0, index, v),
@@ -89,7 +90,11 @@ def test_the_last_writer_gets_the_gradient_of_its_place(device):
         x, v = (rl.ones(3, device=device).requires_grad_(True) for _ in range(2))
         (way(x, v) * weights).sum().backward()
         assert x.grad.tolist() == [0, 0, 5]
-        assert v.grad.tolist() == [0, 3, 2]
+        assert v.grad.tolist() == [3, 3, 2]
+        target, v = rl.ones(3, device=device), v.detach().requires_grad_()
+        target.scatter_(0, index, v)
+        (target * weights).sum().backward()
+        assert v.grad.tolist() == [3, 3, 2]
 
 
 @pytest.mark.parametrize("kind", ["prod", "amax", "amin"])

@@ -201,3 +201,27 @@ def test_polygamma_below_zero_and_at_its_ends():
         np.testing.assert_allclose(rushlight.polygamma(n, x).tolist(), want, rtol=1e-13)
     assert rushlight.polygamma(2, rushlight.tensor([0.0, -1.0, INF])).tolist() == [-INF, -INF, 0]
     assert rushlight.polygamma(1, rushlight.tensor([0.0, -1.0, INF])).tolist() == [INF, INF, 0]
+
+
+def test_polygamma_takes_its_order_by_name():
+    x = rushlight.tensor([1.5])
+    assert rushlight.equal(x.polygamma(n=1), rushlight.polygamma(1, x))
+    assert rushlight.equal(x.polygamma(2), rushlight.polygamma(n=2, input=x))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"chebyshev_polynomial_{kind}" for kind in "tuvw"),
+        *("hermite_polynomial_h", "hermite_polynomial_he"),
+        *("laguerre_polynomial_l", "legendre_polynomial_p"),
+    ],
+)
+def test_polynomials_of_degree_nan_are_zero(name):
+    """As in PyTorch, which makes an integer of the degree."""
+    x = rushlight.tensor([0.5, 1.0, -1.0, 2.0, float("nan")])
+    function, nan = getattr(rushlight.special, name), float("nan")
+    assert function(x, rushlight.full((5,), nan)).tolist() == [0.0] * 5
+    assert function(x, nan).tolist() == [0.0] * 5
+    mixed = function(x[:2], rushlight.tensor([nan, 2.0]))
+    assert mixed[0] == 0 and mixed[1] == function(x[1], 2.0)

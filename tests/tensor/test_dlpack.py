@@ -158,3 +158,13 @@ def test_capsules_as_arrays():
     assert x.tolist() == [5, 1]
     with pytest.raises(TypeError):
         x.__dlpack__(stream=object())
+
+
+def test_a_consumer_that_refuses_the_elements_says_so():
+    """NumPy has no bfloat16; its exception survives the capsule, and the memory is given back."""
+    x = rl.ones(8, dtype=rl.bfloat16)
+    before = len(dlpack._GIVEN)
+    for _ in range(3):
+        with pytest.raises((RuntimeError, BufferError), match=r"(?i)dtype"):
+            np.from_dlpack(x)
+    assert len(dlpack._GIVEN) == before

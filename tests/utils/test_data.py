@@ -410,3 +410,29 @@ def test_other_places_of_names() -> None:
     from rushlight.utils.data.distributed import DistributedSampler as same
 
     assert same is DistributedSampler
+
+
+def test_a_batch_of_a_tensor_dataset_is_one_gather():
+    x, y = rl.arange(12.0).reshape(6, 2), rl.arange(6)
+    dataset = TensorDataset(x, y)
+    samples = dataset.__getitems__([3, -1, 0])
+    assert [s[1].item() for s in samples] == [3, 5, 0] and len(samples) == 3
+    assert samples[0][0]._is_view() and [s[1].item() for s in samples[1:]] == [5, 0]
+    made = next(iter(DataLoader(dataset, batch_size=4)))
+    assert [type(part) for part in made] == [rl.Tensor, rl.Tensor] and type(made) is list
+    assert rl.equal(made[0], x[:4]) and rl.equal(made[1], y[:4])
+    picked = DataLoader(data.Subset(dataset, [5, 2]), batch_size=2)
+    assert next(iter(picked))[1].tolist() == [5, 2]
+    listed = DataLoader(dataset, batch_size=2, collate_fn=lambda batch: [b[1] for b in batch])
+    assert [v.item() for v in next(iter(listed))] == [0, 1]
+    with pytest.raises(IndexError):
+        data.default_collate(dataset.__getitems__([9]))
+
+
+def test_a_subclass_of_tensor_dataset_has_its_own_samples():
+    class Doubled(TensorDataset):
+        def __getitem__(self, index):
+            return tuple(2 * v for v in super().__getitem__(index))
+
+    loader = DataLoader(Doubled(rl.arange(4)), batch_size=4)
+    assert next(iter(loader))[0].tolist() == [0, 2, 4, 6]

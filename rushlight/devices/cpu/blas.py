@@ -26,7 +26,7 @@ def build(kernel: Contract, runner: int, pool: Callable[[], Pool]) -> Launch | N
         return _matmul(kernel)
     name = "scipy_cblas_sgemm64_" if kernel.compute is float32 else "scipy_cblas_dgemm64_"
     pointers = [_address(found, name), *(_address(memory.library, n) for n in ("malloc", "free"))]
-    if small_products.usable(kernel.dtype, kernel.compute):
+    if gemm.has_own_ways(kernel):
         pointers += small_products.pointers(kernel.dtype)
     own = stub.callable_of(
         Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel), combine=False),
@@ -81,7 +81,7 @@ def _matmul(kernel: Contract) -> Launch | None:
     """np.matmul over views of the addresses; NumPy has no bfloat16, so halves use plain loops."""
     import numpy
 
-    if kernel.dtype is not kernel.compute:
+    if kernel.dtype is not kernel.compute or kernel.scaled:
         return None
 
     def view(

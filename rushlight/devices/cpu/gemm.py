@@ -51,13 +51,18 @@ def text(kernel: Contract) -> str:
     """The module's functions, for `stub`; see `emit.llvm`."""
     declared: set[str] = set()
     counts = Writer(declared)
-    small = small_products.usable(kernel.dtype, kernel.compute)
+    small = has_own_ways(kernel)
     texts = [_copy_function(declared, kernel, inward=inward) for inward in (True, False)]
     texts += [small_products.plan(declared, kernel.dtype)] if small else []
     texts += [_blocks(declared), _kernel_function(declared, kernel, small)]
     return f"@blas = global [{OTHERS + 4} x ptr] zeroinitializer\n" + module(
         texts, counts, _write_counts(counts, small)
     )
+
+
+def has_own_ways(kernel: Contract) -> bool:
+    """Whether `small_products` is asked for this kernel."""
+    return not kernel.scaled and small_products.usable(kernel.dtype, kernel.compute)
 
 
 def copied(kernel: Contract) -> bool:
@@ -153,6 +158,8 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
     out, a, b = (arguments.address() for _ in range(3))
     _, y, m, n, k = arguments.words(5)
     steps = [arguments.words(4) for _ in range(3)]
+    scalar = COMPUTE[kernel.compute]
+    factors = [arguments.param(dtype) for dtype in kernel.params] or ["1.0", "0.0"]
     arena = arguments.words(3) if copied(kernel) else None
     way, (rows, columns, down, across) = _plan(writer, small)
     flag, slot = ("", "") if arena is None else _take_slot(writer, arena)
@@ -174,7 +181,8 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
         for (base, step, r, c), shape in zip(corners, shapes, strict=True):
             place = corner(writer, kernel.dtype, base, step, (*where, r, c))
             matrices.append(_matrix(writer, kernel, place, shape, (step[2], step[3])))
-        _multiply(writer, kernel, matrices, (height, width, k), slot)
+        scales = (f"{scalar} {factors[0]}", f"{scalar} {factors[1]}")
+        _multiply(writer, kernel, matrices, (height, width, k), scales, slot)
     if arena is not None:
         writer.line(f"store atomic i64 0, ptr {flag} release, align 8")
     return writer.function(FUNCTION.format(name="kernel"))
@@ -233,18 +241,18 @@ def _multiply(
     kernel: Contract,
     matrices: list[Matrix],
     sizes: tuple[str, str, str],
+    scales: tuple[str, str],
     slot: str,
 ) -> None:
-    """out = a b, each in place or in a dense copy, which lies in the slot where there is one."""
+    """out = alpha a b + beta out, each in place or in a dense copy, in the slot if there is one."""
     buffers = []
     for i, matrix in enumerate(matrices):
-        buffers.append(_buffer(writer, kernel, matrix, slot, fill=i > 0))
+        buffers.append(_buffer(writer, kernel, matrix, slot, fill=i > 0 or kernel.scaled))
         if slot:
             count = writer.mul(matrix.sizes[0], matrix.sizes[1])
             whole = writer.value(f"and i64 {writer.add(count, '15')}, -16")
             slot = pointer(writer, slot, kernel.compute, whole)
     out, a, b = matrices
-    scalar = COMPUTE[kernel.compute]
     order = writer.value(f"select i1 {out.flipped}, i32 {COLUMN_MAJOR}, i32 {ROW_MAJOR}")
     turns = []
     for matrix in (a, b):
@@ -255,10 +263,10 @@ def _multiply(
         f"i32 {order}",
         *(f"i32 {t}" for t in turns),
         *(f"i64 {s}" for s in sizes),
-        f"{scalar} 1.0",
+        scales[0],
     ]
     operands += [f"ptr {buffers[1]}", f"i64 {a.lead}", f"ptr {buffers[2]}", f"i64 {b.lead}"]
-    operands += [f"{scalar} 0.0", f"ptr {buffers[0]}", f"i64 {out.lead}"]
+    operands += [scales[1], f"ptr {buffers[0]}", f"i64 {out.lead}"]
     writer.line(f"call void {gemm}({', '.join(operands)})")
     free = writer.value("load ptr, ptr getelementptr (ptr, ptr @blas, i64 2)")
     for i, (matrix, buffer) in enumerate(zip(matrices, buffers, strict=True)):

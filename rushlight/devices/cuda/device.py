@@ -164,7 +164,7 @@ class CudaDevice:
         self.modules.append(module)
         shape = signature(kernel)
         whole = shape.addresses + shape.sizes + sum(shape.strides)
-        params = kernel.params if isinstance(kernel, Map | Rowwise) else ()
+        params = kernel.params if isinstance(kernel, Map | Rowwise | Contract) else ()
         if isinstance(kernel, Attend):
             params = params_of(kernel)
         arguments = Arguments(whole, range(shape.addresses, shape.addresses + shape.sizes), params)

@@ -320,7 +320,9 @@ def _check_status(code: int) -> None:
 class Gemm:
     """The launcher of one contract kernel: cuBLASLt where it can, else `fallback`."""
 
-    __slots__ = ("constants", "copy", "cublas", "dtype", "fallback", "plans", "pool")
+    __slots__ = (
+        *("copy", "cublas", "dtype", "fallback", "pair", "plain", "plans", "pool", "scaled"),
+    )
 
     def __init__(
         self,
@@ -337,27 +339,38 @@ class Gemm:
         self.pool = pool
         self.plans: dict[tuple[int, ...], Prepared] = {}
         real = ctypes.c_double if kernel.compute is float64 else ctypes.c_float
-        self.constants = (real * 2)(1.0, 0.0)  # alpha and beta, on the host
+        self.pair = real * 2
+        self.plain = self.pair(1.0, 0.0)  # alpha and beta, on the host
+        self.scaled = kernel.scaled
 
-    def __call__(self, out: int, a: int, b: int, *numbers: int) -> None:
+    def __call__(self, out: int, a: int, b: int, *numbers: Any) -> None:
+        factors = self.plain
+        if self.scaled:
+            factors = self.pair(*numbers[17:])
+            numbers = numbers[:17]
         try:
             plan, products = self.plans[numbers]
         except KeyError:
             plan, products = self._prepare(numbers)
         if not products:
-            self.fallback(out, a, b, *numbers)
+            self.fallback(out, a, b, *numbers, *(factors if self.scaled else ()))
             return
         assert plan is not None
         left, right = (b, a) if plan.swapped else (a, b)
         if (out | a | b) % _ALIGNMENT:
-            self._multiply_aligned(plan, products, (out, left, right), numbers)
+            self._multiply_aligned(plan, products, (out, left, right), numbers, factors)
         elif plan.left_copy is None and plan.right_copy is None:
-            self._multiply(products, out, left, right)
+            self._multiply(products, out, left, right, factors)
         else:
-            self._multiply_copies(plan, products, out, left, right)
+            self._multiply_copies(plan, products, out, left, right, factors)
 
     def _multiply_aligned(
-        self, plan: Plan, products: Products, given: Sequence[int], numbers: Sequence[int]
+        self,
+        plan: Plan,
+        products: Products,
+        given: Sequence[int],
+        numbers: Sequence[int],
+        factors: Any,
     ) -> None:
         """The product by copies, with the same strides, of what lies at other addresses."""
         x, y, m, n, k = numbers[:5]
@@ -375,10 +388,11 @@ class Gemm:
         rooms = [room_for(n * self.dtype.itemsize) for n, o in zip(spans, moved, strict=True) if o]
         with Scratch(self.pool(), *rooms) as free:
             places = [free.pop(0) if o else a for a, o in zip(given, moved, strict=True)]
-            for place, address, span in list(zip(places, given, spans, strict=True))[1:]:
+            read = list(zip(places, given, spans, strict=True))[0 if self.scaled else 1 :]
+            for place, address, span in read:
                 if place != address:
                     self.copy(place, address, 1, 1, 1, span, 0, 0, 0, 1, 0, 0, 0, 1)
-            self._multiply_copies(plan, products, *places)
+            self._multiply_copies(plan, products, places[0], places[1], places[2], factors)
             if moved[0]:
                 self._store(given[0], places[0], numbers)
 
@@ -406,11 +420,11 @@ class Gemm:
         plans[numbers] = found = (plan, products)
         return found
 
-    def _multiply(self, products: Products, out: int, left: int, right: int) -> None:
+    def _multiply(self, products: Products, out: int, left: int, right: int, factors: Any) -> None:
         cublas = self.cublas
         cublas.use_here()
-        alpha = ctypes.addressof(self.constants)
-        beta = alpha + ctypes.sizeof(self.constants) // 2
+        alpha = ctypes.addressof(factors)
+        beta = alpha + ctypes.sizeof(factors) // 2
         for product, (by_right, by_left, by_out) in products:
             multiply, a, b, d, algorithm = product.numbers
             target = out + by_out
@@ -426,7 +440,7 @@ class Gemm:
                 _check_status(cublas.run(*begin, workspace, product.room, DEFAULT_STREAM))
 
     def _multiply_copies(
-        self, plan: Plan, products: Products, out: int, left: int, right: int
+        self, plan: Plan, products: Products, out: int, left: int, right: int, factors: Any
     ) -> None:
         with Scratch(self.pool(), *_rooms(plan, self.dtype)) as packed:
             addresses = []
@@ -436,7 +450,7 @@ class Gemm:
                     self.copy(target, address, *copy.sizes, *copy.packed, *copy.strides)
                     address = target
                 addresses.append(address)
-            self._multiply(products, out, addresses[0], addresses[1])
+            self._multiply(products, out, addresses[0], addresses[1], factors)
 
 
 def _rooms(plan: Plan, dtype: DType) -> list[int]:
@@ -447,7 +461,7 @@ def _rooms(plan: Plan, dtype: DType) -> list[int]:
 
 def scratch_rooms(kernel: Contract, numbers: Sequence[int]) -> list[int]:
     """The rooms that a launch takes from the pool."""
-    plan = plan_contract(numbers, kernel.dtype.itemsize) if takes(kernel) else None
+    plan = plan_contract(numbers[:17], kernel.dtype.itemsize) if takes(kernel) else None
     return [] if plan is None else _rooms(plan, kernel.dtype)
 
 

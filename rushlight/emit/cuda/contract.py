@@ -41,20 +41,24 @@ def _grow(kernel: Contract) -> str:
     return f"sum[i][j] = ({kind})(({wide})sum[i][j] + ({wide})left[i] * ({wide})right[j]);"
 
 
+def _declared(kernel: Contract) -> str:
+    """The parameters of the kernel's function."""
+    kind, stored = COMPUTED[kernel.compute], STORED[kernel.dtype]
+    operands = (("o", "xymn"), ("a", "xymk"), ("b", "xykn"))
+    strides = [f"const i64 {o}_{d}" for o, dims in operands for d in dims]
+    sizes = [f"const i64 z{d}" for d in "xymnk"]
+    factors = [f"const {kind} s{i}" for i in range(len(kernel.params))]
+    arrays = (f"{stored}* out", f"const {stored}* a", f"const {stored}* b")
+    return ", ".join([*arrays, *sizes, *strides, *factors])
+
+
 def contract(kernel: Contract) -> str:
     kind, stored = COMPUTED[kernel.compute], STORED[kernel.dtype]
     zero = constant(0, kernel.compute)
-    strides = [
-        f"const i64 {o}_{d}"
-        for o, dims in (("o", "xymn"), ("a", "xymk"), ("b", "xykn"))
-        for d in dims
-    ]
-    sizes = [f"const i64 z{d}" for d in "xymnk"]
-    declared = ", ".join(
-        [f"{stored}* out", f"const {stored}* a", f"const {stored}* b", *sizes, *strides]
-    )
     fetched = _widened(kernel, "from[(row + r) * by_row + (k + d) * by_k]")
-    result = _narrowed(kernel, "sum[i][j]")
+    place = "out[x * o_x + y * o_y + r * o_m + c * o_n]"
+    total = f"s0 * sum[i][j] + s1 * {_widened(kernel, place)}" if kernel.scaled else "sum[i][j]"
+    result = _narrowed(kernel, f"({total})" if kernel.scaled else total)
     return f"""\
 // Neighbouring threads take neighbouring addresses: along k where that is the unit stride, else along the other side.
 __device__ __forceinline__ void fetch(
@@ -70,7 +74,7 @@ __device__ __forceinline__ void fetch(
     }}
 }}
 
-extern "C" __global__ void __launch_bounds__({THREADS}, 2) contract({declared}) {{
+extern "C" __global__ void __launch_bounds__({THREADS}, 2) contract({_declared(kernel)}) {{
     __shared__ {kind} left_tile[{DEPTH}][{TILE} + 4], right_tile[{DEPTH}][{TILE} + 4];
     const i64 across = (zn + {TILE - 1}) / {TILE}, down = (zm + {TILE - 1}) / {TILE};
     const int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
@@ -102,7 +106,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}, 2) contract({declared}) 
         for (int i = 0; i < 4; ++i) {{
             for (int j = 0; j < 4; ++j) {{
                 const i64 r = m + ty * 4 + i, c = n + tx * 4 + j;
-                if (r < zm && c < zn) out[x * o_x + y * o_y + r * o_m + c * o_n] = {result};
+                if (r < zm && c < zn) {place} = {result};
             }}
         }}
     }}

@@ -23,6 +23,7 @@ def write_kernel(writer: Writer, kernel: Contract) -> None:
     bases = [arguments.address() for _ in range(3)]
     _, y, m, n, k = arguments.words(5)
     strides = [arguments.words(4) for _ in range(3)]
+    factors = [arguments.param(dtype) for dtype in kernel.params]
     dtype, compute = kernel.dtype, kernel.compute
     name = COMPUTE[compute]
     float_ = compute.kind == "f"
@@ -60,6 +61,15 @@ def write_kernel(writer: Writer, kernel: Contract) -> None:
                         f"{'fadd' if float_ else 'add'} {name} {writer.get(total)}, {product}"
                     ),
                 )
-            value = cast(writer, writer.get(total), compute, compute_type(dtype), 1)
             place = pointer(writer, out, dtype, writer.mul(column, strides[0][3]))
+            made = writer.get(total)
+            if factors:
+                before = load(writer, place, dtype, "1", "1", 1, None)
+                before = cast(writer, before, compute_type(dtype), compute, 1)
+                both = [
+                    writer.value(f"fmul {name} {factor}, {value}")
+                    for factor, value in zip(factors, (made, before), strict=True)
+                ]
+                made = writer.value(f"fadd {name} {both[0]}, {both[1]}")
+            value = cast(writer, made, compute, compute_type(dtype), 1)
             store(writer, value, place, dtype, "1", "1", 1, None)

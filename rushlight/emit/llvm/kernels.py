@@ -99,7 +99,7 @@ def arguments(kernel: Kernel) -> str:
     elif isinstance(kernel, Scan):
         return "i" * (4 * (1 + len(kernel.inputs)) + 3)
     elif isinstance(kernel, Contract):
-        return "i" * (3 + 5 + 12)
+        return "i" * (3 + 5 + 12) + "f" * len(kernel.params)
     elif isinstance(kernel, Search):
         return "i" * (3 + 3 + 6)
     elif isinstance(kernel, Sort):

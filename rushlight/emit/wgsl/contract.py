@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rushlight.core.dtypes import DType
 from rushlight.emit.wgsl.module import GROUP, Module
+from rushlight.emit.wgsl.types import param_text
 from rushlight.kernel.shapes import Contract
 
 DEPTH = 16  # of k in workgroup memory at a time
@@ -88,11 +89,7 @@ def plain_contract_text(module: Module, kernel: Contract, more: bool = False) ->
         else printer.apply("fma", compute, ["a", "b", "sum"])
     )
     there = module.at(0, ["x", "y", "m", "n"])
-    total = "sum"
-    if more:
-        total = printer.apply(
-            "add", compute, [printer.cast(module.load(0, there), dtype, compute), "sum"]
-        )
+    total = _total(module, kernel, "sum", there, more)
     put = module.store(0, there, printer.cast(total, compute, dtype))
     return module.text(
         GROUP,
@@ -108,6 +105,26 @@ def plain_contract_text(module: Module, kernel: Contract, more: bool = False) ->
         f"        let a = {a};\n        let b = {b};\n        sum = {added};\n    }}\n"
         f"    {put}\n",
     )
+
+
+def _total(module: Module, kernel: Contract, made: str, there: str, more: bool) -> str:
+    """What is stored for a sum: scaled, and with what is there."""
+    printer, compute = module.printer, kernel.compute
+    if not kernel.scaled and not more:
+        return made
+    before = printer.cast(module.load(0, there), kernel.dtype, compute)
+    if kernel.scaled:
+        alpha, beta = (param_text(i, compute, module.features) for i in range(2))
+        made = printer.apply("mul", compute, [alpha, made])
+        before = before if more else printer.apply("mul", compute, [beta, before])
+    return printer.apply("add", compute, [before, made])
+
+
+def _tiled_total(module: Module, kernel: Contract, made: str, there: str, more: bool) -> str:
+    """`_total` of a tile's sum, whose type is stored as it is."""
+    if kernel.scaled:
+        return _total(module, kernel, made, there, more)
+    return f"({module.load(0, there)} + {made})" if more else made
 
 
 class Side:
@@ -265,27 +282,30 @@ def _stores(module: Module, kernel: Contract, tiling: Tiling, more: bool) -> str
             text += f"    if ({m} < launch.size2 && {n} < launch.size3) {{\n"
             text += f"        let {name} = {there};\n"
             if tiling.out == "v":
-                text += _vector_store(module, kernel.dtype, name, values, more)
+                text += _vector_store(module, kernel, name, values, more)
             else:
-                text += _element_stores(module, name, n, values, more)
+                text += _element_stores(module, kernel, name, n, values, more)
             text += "    }\n"
     return text
 
 
-def _element_stores(module: Module, at: str, n: str, values: list[str], more: bool) -> str:
+def _element_stores(
+    module: Module, kernel: Contract, at: str, n: str, values: list[str], more: bool
+) -> str:
     text = ""
     for c, value in enumerate(values):
         there = f"{at} + {c}u * launch.stride0_3"
-        put = module.store(0, there, f"({module.load(0, there)} + {value})" if more else value)
+        put = module.store(0, there, _tiled_total(module, kernel, value, there, more))
         text += f"        if ({n} + {c}u < launch.size3) {{ {put} }}\n"
     return text
 
 
-def _vector_store(module: Module, dtype: DType, at: str, values: list[str], more: bool) -> str:
+def _vector_store(module: Module, kernel: Contract, at: str, values: list[str], more: bool) -> str:
     """Four neighbours as a vector, or as two words of a vector where they are halves."""
-    if more:
-        loads = [module.load(0, f"{at} + {c}u") for c in range(4)]
-        values = [f"({old} + {value})" for old, value in zip(loads, values, strict=True)]
+    dtype = kernel.dtype
+    values = [
+        _tiled_total(module, kernel, value, f"{at} + {c}u", more) for c, value in enumerate(values)
+    ]
     array, here = module.access[0].array, f"(launch.offset0 + {at})"
     if dtype.itemsize == 4:
         words = [v if dtype.kind == "u" else f"bitcast<u32>({v})" for v in values]

@@ -88,7 +88,8 @@ def layout_of(kernel: Kernel) -> Layout:
         arrays = tuple(Operand(dtype, name in outputs, 5) for name, dtype in operands)
         return Layout(arrays, 5, params_of(kernel))
     if isinstance(kernel, Contract):
-        return Layout(_arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4), 5, ())
+        arrays = _arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4)
+        return Layout(arrays, 5, kernel.params)
     if isinstance(kernel, Convolve):
         arrays = _arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 0)
         return Layout(arrays, 5 + 6 * kernel.rank, ())

@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight.core.shapes import Shape, Spec, numel
 from rushlight.ops.create.creation import full_spec
-from rushlight.ops.linalg.matmul import _product, matmul_plain
+from rushlight.ops.linalg.matmul import _product, added_product, is_half, matmul_plain
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import views
 from rushlight.ops.view.lanes import flat, lined, top_rank, unflat
@@ -27,12 +27,26 @@ def matmul_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...
     return _product(*[lined(plan, v, rank) if v._spec.hidden else v for v in (a, b)])
 
 
+def added_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
+    rank = top_rank(inputs)
+    c, a, b = (lined(plan, v, rank) if v._spec.hidden else v for v in inputs)
+    return added_product(c, a, b, *plan.static)
+
+
 def linear_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     x, w, *bias = inputs
     if not w._spec.hidden and not any(b._spec.hidden for b in bias):
         return call.call(plan.op, (views.contiguous(lined(plan, x)), w, *bias))
     shape = x._spec.shape
     lead = len(plan.sizes)
+    if bias and is_half(x._spec.dtype):
+        rows = lined(plan, x)
+        rows = views.reshape(rows, (*rows._spec.shape[:lead], numel(shape[:-1]), shape[-1]))
+        turned = views.transpose(lined(plan, w) if w._spec.hidden else w, -1, -2)
+        (b,) = bias
+        b = views.unsqueeze(lined(plan, b), -2) if b._spec.hidden else b
+        out = added_product(b, rows, turned, 1.0, 1.0)
+        return views.reshape(out, (*out._spec.shape[:lead], *shape[:-1], w._spec.shape[-2]))
     if not w._spec.hidden:
         out = matmul_plain(lined(plan, x), views.transpose(w, 0, 1))
     else:

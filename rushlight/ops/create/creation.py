@@ -268,6 +268,8 @@ def strides_in(op: str, shape: Shape, memory_format: Any) -> Shape:
 
 def take(op: str, named: dict[str, Any]) -> None:
     """Accept the keyword arguments that change no value, refuse all others."""
+    if not named:
+        return
     for name in named:
         if name not in _TAKEN:
             raise TypeError(f"{op}() got an unexpected keyword argument {name!r}")

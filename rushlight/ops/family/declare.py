@@ -12,9 +12,10 @@ from rushlight.ops.arguments import described
 from rushlight.ops.family.map import Elementwise
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.family.saved_names import name_operands
-from rushlight.ops.registry import Facts, register
+from rushlight.ops.registry import Facts, casts_of, register
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 
@@ -67,6 +68,10 @@ def apply(op: Elementwise, *operands: Any) -> Any:
         raise DTypeError(f"{op.name}: at least one operand must be a tensor, got {operands!r}")
     if op.refuse is not None:
         op.refuse(tensors, operands)
+    if op.casts is not None:
+        autocast = STATE.get().autocast
+        if autocast is not None:
+            tensors = autocast.operands(op.casts, tensors)
     plan = call.plan_for(op, tensors, tuple(pattern))
     specs = [t._spec for t in tensors]
     if not numbers:
@@ -119,6 +124,7 @@ def elementwise(
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
     op.rounds = listed if rounds is None else rounds
     op.of_numbers = of_numbers
+    op.casts = casts_of(facts)
     if operand_names:
         name_operands(name, *operand_names)
     arity = body.__code__.co_argcount

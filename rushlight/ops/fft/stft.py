@@ -137,7 +137,7 @@ def _centred(x: Value, side: int, mode: str) -> Value:
     return views.reshape(wide, (*shape[:-1], wide._spec.shape[-1]))
 
 
-@composite("stft")
+@composite("stft", autocast="float32")
 def stft(
     input: Value,
     n_fft: int,

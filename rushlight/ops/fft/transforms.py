@@ -39,7 +39,6 @@ from rushlight.ops.view.windows import bordered
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const, index
 from rushlight.tape.record import call
-from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 Dims = int | Sequence[int]
@@ -145,16 +144,11 @@ def _mirrored(x: Value, dim: int, size: int, factor: float) -> Value:
 
 
 def promoted(op: str, x: Any, real: bool = False) -> Value:
-    """Integers in the default float dtype, halves under autocast in float32.
-
-    `real`: nothing complex.
-    """
+    """Integers in the default float dtype; `real`: nothing complex."""
     if not isinstance(x, Value):
         raise TypeError(f"{op}: takes a tensor, got {type(x).__name__}")
     if x._spec.dtype.kind in "biu":
         x = e.cast(x, get_default())
-    elif x._spec.dtype.itemsize == 2 and STATE.get().autocast is not None:
-        x = e.cast(x, float32)
     if x._spec.dtype not in (float32, float64, *COMPLEX):
         raise DTypeError(
             f"{op}: Unsupported dtype, got {x._spec!r}; cast with .float() or .double()"
@@ -330,7 +324,9 @@ def _transforms(
         function.__doc__ = what.format(where)
         # As in PyTorch.
         out: Out = "exact" if kind in ("ifft", "ihfft") and function is one else "cast"
-        composite(f"fft_{kind}{suffix}", method=False, top=False, out=out, pure=True)(function)
+        composite(
+            f"fft_{kind}{suffix}", method=False, top=False, out=out, pure=True, autocast="float32"
+        )(function)
     return one, two, several
 
 

@@ -208,7 +208,7 @@ _scatter_add = KernelOp(
 )
 
 
-@composite("scatter_add", inplace="scatter", out="exact", pure=True)
+@composite("scatter_add", inplace="scatter", out="exact", pure=True, autocast={"gpu": "widest"})
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     """input with src added at the positions of index along a dimension, in order.
 
@@ -308,13 +308,13 @@ def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
 def plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     """out[..., :] = table[index[...], :]."""
     table, index = ins
-    pool = check_devices("embedding", ins)
+    pool = check_devices(op.name, ins)
     size = numel(table.shape[1:])
     out = Spec.of(pool, table.dtype, (*index.shape, *table.shape[1:]))
     limit = table.shape[0]
     tail = (1, index.numel, size, limit, 0, size, 1, 0, size, 1, 0, 1, 0)
     run = built(pool, Gather(table.dtype, index.dtype))
-    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", limit)
+    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), op.name, limit)
     return Plan(op, ins, [out], launch, static)
 
 
@@ -345,20 +345,34 @@ _rows_grad = KernelOp(
     "The gradient of a table whose rows were read.",
     batching="index.rows_grad",
 )
-_rows = KernelOp(
-    "embedding",
-    plan_rows,
-    [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
-    [(1,), ()],
-    "Rows of a table.",
-    batching="index.rows",
-    operand_names=("weight", "indices"),
-)
 
 
-def rows(table: Value, index: Value) -> Value:
+def _rows(name: str, *operand_names: str) -> KernelOp:
+    """Rows of a table, under the name that errors and records show."""
+    return KernelOp(
+        name,
+        plan_rows,
+        [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
+        [(1,), ()],
+        "Rows of a table.",
+        batching="index.rows",
+        operand_names=operand_names,
+    )
+
+
+_embedded = _rows("embedding", "weight", "indices")
+_selected = _rows("index_select", "self", "index")
+_classes = _rows("one_hot", "self", "index")
+
+
+def rows(table: Value, index: Value, op: KernelOp = _embedded) -> Value:
     """table[index] along the first dimension."""
-    return call.call(_rows, (views.contiguous(table), views.contiguous(index)))
+    return call.call(op, (views.contiguous(table), views.contiguous(index)))
+
+
+def classes(table: Value, index: Value) -> Value:
+    """The rows of class numbers; one that the table does not have is an error of `one_hot`."""
+    return rows(table, index, _classes)
 
 
 def rows_grad(g: Value, index: Value, shape: Shape) -> Value:
@@ -388,11 +402,11 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
         return views.reshape(index_select(views.reshape(input, (1,)), 0, index), ())
     index = views.reshape(index, (index._spec.numel,))
     if dim == 0:
-        return rows(input, index)
+        return rows(input, index, _selected)
     shape = input._spec.shape
     count = index._spec.numel
     if not count or not input._spec.numel:
-        return views.transpose(rows(views.transpose(input, 0, dim), index), 0, dim)
+        return views.transpose(rows(views.transpose(input, 0, dim), index, _selected), 0, dim)
     place = views.reshape(index, tuple(count if i == dim else 1 for i in range(len(shape))))
     wanted = views.expand(place, (*shape[:dim], count, *shape[dim + 1 :]))
     return call.call(_gather, (merges(input, dim), merges(wanted, dim)), (dim,))

@@ -3,9 +3,8 @@
 # Note [Scattering]
 1. One kernel does it, in the order of the index (`Scatter`): where several elements go to one
    position, the last stays.
-2. Of several elements stored at one position only the last gets that position's gradient, which is
-   the derivative. (PyTorch gives it to each of them and calls that incorrect.) Only `unpool` gives
-   it to each, as max_unpool does in PyTorch.
+2. Of several elements stored at one position each gets that position's gradient, as in PyTorch.
+   (The derivative is that of the last; PyTorch's is a gather, which costs less.)
 3. Equal extremes share the gradient evenly, as in PyTorch.
 4. The gradient of a product is the product of the others, computed without a division: zeros are no
    special case, and it can be differentiated again. The elements are sorted by position and
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rushlight.core.dtypes import DType, int32, int64
+from rushlight.core.dtypes import DType, int32
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.ops.create import creation
 from rushlight.ops.create.creation import full_spec
@@ -83,25 +82,6 @@ def _uncovered(g: Value, out: Value, x: Value, index: Value, src: Value, dim: in
 
 def _at_index(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
     return gather.gather(g, dim, index)
-
-
-def _of_the_last(g: Value, out: Value, x: Value, index: Value, src: Value, dim: int) -> Value:
-    for i, step in enumerate(index._spec.strides):
-        if i != dim and step == 0:  # the same index all along this dimension
-            index = views.slice_dim(index, i, 0, 1)
-    count = index._spec.shape[dim]
-    numbers = creation.arange(count, device=g._spec.device.device.name)
-    numbers = views.reshape(numbers, (count,) + (1,) * (len(index._spec.shape) - dim - 1))
-    places = (*index._spec.shape[:dim], x._spec.shape[dim], *index._spec.shape[dim + 1 :])
-    last = scattered(
-        "set", filled(g, int64, places, 0), dim, index, views.expand(numbers, index._spec.shape)
-    )
-    mine = e.eq(gather.gather(last, dim, index), numbers)
-    return e.select(
-        mine,
-        gather.gather(g, dim, views.expand(index, src._spec.shape)),
-        filled(g, g._spec.dtype, (), 0),
-    )
 
 
 # ---- extremes ----
@@ -213,12 +193,12 @@ def _fold(kind: str, here: Any, there: Any, *saves: int | str) -> KernelOp:
     )
 
 
-def _put(name: str, there: Any, *names: str) -> KernelOp:
+def _put(name: str, *names: str) -> KernelOp:
     doc = "x with src at index along a dimension; the last of several at one place stays."
     return KernelOp(
         name,
         partial(gather.plan_scatter, "set"),
-        [_uncovered, None, there],
+        [_uncovered, None, _at_index],
         [(1,), (), (1,)],
         doc,
         batching="index.scatter",
@@ -227,8 +207,8 @@ def _put(name: str, there: Any, *names: str) -> KernelOp:
 
 
 _OPS = {
-    "set": _put("scatter", _of_the_last, "self", "index", "src"),
-    "unpool": _put("max_unpool", _at_index, "self", "indices"),
+    "set": _put("scatter", "self", "index", "src"),
+    "unpool": _put("max_unpool", "self", "indices"),
     "amax": _fold("max", _extreme_here, _extreme_there, 0, 1, 2, "out"),
     "amin": _fold("min", _extreme_here, _extreme_there, 0, 1, 2, "out"),
     "prod": _fold("prod", _product_here, _product_there, 0, 1, 2),

@@ -211,7 +211,7 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: flo
     return views.reshape(out, input._spec.shape)
 
 
-@composite("index_copy", inplace="scatter", out="exact", pure=True)
+@composite("index_copy", inplace="scatter", out="exact", pure=True, autocast={"cpu": "widest"})
 def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     """The input with the slices at index replaced by those of source.
 

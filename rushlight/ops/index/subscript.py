@@ -498,7 +498,7 @@ def _number(x: Value, value: Any) -> Value:
     return full_spec(Spec.of(x._spec.device, x._spec.dtype, ()), value)
 
 
-@composite("index_put", inplace="scatter", inplace_top=True, pure=True)
+@composite("index_put", inplace="scatter", inplace_top=True, pure=True, autocast={"gpu": "widest"})
 def index_put(
     input: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:

@@ -40,7 +40,7 @@ def _checked_weights(name: str, weights: Value | None, count: int, whole: bool) 
             )
 
 
-@composite("cov", pure=True)
+@composite("cov", pure=True, autocast="lower")
 def cov(
     input: Value,
     *,
@@ -92,7 +92,7 @@ def _weighted(a: Value, weights: Value, total: Value, correction: float) -> Valu
     return e.div(e.mul(reductions.sum(e.mul(weights, a)), correction), total)
 
 
-@composite("corrcoef", pure=True)
+@composite("corrcoef", pure=True, autocast="lower")
 def corrcoef(input: Value) -> Value:
     """Correlations of variables (rows) over observations (columns), kept in [-1, 1]."""
     c = cov(input)

@@ -88,7 +88,7 @@ def _factored(a: Value, upper: bool, label: str) -> CholeskyEx:
     return CholeskyEx(unflat(factor, batch), views.reshape(info, batch))
 
 
-@composite("linalg_cholesky_ex", method=False, top=False, out="exact")
+@composite("linalg_cholesky_ex", method=False, top=False, out="exact", autocast={"cpu": "float32"})
 def cholesky_ex(A: Value, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
     """L of A = L L^H (U of U^H U), and per matrix an info.
 
@@ -97,13 +97,15 @@ def cholesky_ex(A: Value, *, upper: bool = False, check_errors: bool = False) ->
     return _factored(A, upper, "linalg.cholesky_ex" if check_errors else "")
 
 
-@composite("linalg_cholesky", method=False, top=False, out="exact", pure=True)
+@composite(
+    "linalg_cholesky", method=False, top=False, out="exact", pure=True, autocast={"cpu": "float32"}
+)
 def linalg_cholesky(A: Value, *, upper: bool = False) -> Value:
     """L of A = L L^H, or U of A = U^H U, of positive definite matrices."""
     return _factored(A, upper, "linalg.cholesky").L
 
 
-@composite("cholesky", out="exact", pure=True)
+@composite("cholesky", out="exact", pure=True, autocast={"cpu": "float32"})
 def cholesky(input: Value, upper: bool = False) -> Value:
     """L of A = L L^H, or U of A = U^H U, of positive definite matrices."""
     return _factored(input, upper, "cholesky").L
@@ -316,7 +318,12 @@ def _reflectors(op: str, a: Value, tau: Value) -> Value:
 
 
 @composite(
-    "linalg_householder_product", method=False, top=False, out="cast", keywords={"input2": "tau"}
+    "linalg_householder_product",
+    method=False,
+    top=False,
+    out="cast",
+    keywords={"input2": "tau"},
+    autocast={"cpu": "float32"},
 )
 def householder_product(A: Value, tau: Value) -> Value:
     """The first columns of the product of reflectors 1 - tau v v^H.
@@ -336,7 +343,7 @@ def householder_product(A: Value, tau: Value) -> Value:
     return _reflect(vectors, tau, start, False)
 
 
-@composite("orgqr", out="cast", keywords={"tau": "input2"})
+@composite("orgqr", out="cast", keywords={"tau": "input2"}, autocast={"cpu": "float32"})
 def orgqr(input: Value, input2: Value) -> Value:
     """The first columns of the product of reflectors: linalg.householder_product."""
     return householder_product(input, input2)
@@ -490,7 +497,7 @@ def _check_driver(op: str, driver: str | None) -> None:
         )
 
 
-@composite("linalg_svd", method=False, top=False, out="exact")
+@composite("linalg_svd", method=False, top=False, out="exact", autocast={"cpu": "float32"})
 def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = None) -> LinalgSVD:
     """U, S and V^H of A = U S V^H, the singular values S descending.
 
@@ -507,7 +514,9 @@ def linalg_svd(A: Value, full_matrices: bool = True, *, driver: str | None = Non
     )
 
 
-@composite("linalg_svdvals", method=False, top=False, out="exact", pure=True)
+@composite(
+    "linalg_svdvals", method=False, top=False, out="exact", pure=True, autocast={"cpu": "float32"}
+)
 def svdvals(A: Value, *, driver: str | None = None) -> Value:
     """The singular values, descending."""
     _check_driver("linalg.svdvals", driver)
@@ -517,7 +526,7 @@ def svdvals(A: Value, *, driver: str | None = None) -> Value:
     return unflat(call_library(_svdvals_op, (flat(A),)), A._spec.shape[:-2])
 
 
-@composite("svd", out="exact")
+@composite("svd", out="exact", autocast={"cpu": "float32"})
 def svd(input: Value, some: bool = True, compute_uv: bool = True) -> SVD:
     """U, S and V of A = U S V^H; without compute_uv U and V are zeros.
 

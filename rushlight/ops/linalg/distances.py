@@ -23,7 +23,7 @@ from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
 
 
-@composite("dist", pure=True)
+@composite("dist", pure=True, autocast={"gpu": "float32"})
 def dist(input: Value, other: Value, p: float = 2) -> Value:
     """The p-norm of the difference."""
     return vector_norm(e.sub(input, other), p)
@@ -62,7 +62,7 @@ def _by_products(x1: Value, x2: Value) -> Value:
     return _euclid(left, views.transpose(right, -1, -2), matmul(x1, views.transpose(x2, -1, -2)))
 
 
-@composite("cdist", method=False, pure=True)
+@composite("cdist", method=False, pure=True, autocast="float32")
 def cdist(
     x1: Value,
     x2: Value,
@@ -108,7 +108,7 @@ def cdist(
     return vector_norm(away, p, -1)
 
 
-@composite("renorm", inplace="result", out="exact")
+@composite("renorm", inplace="result", out="exact", autocast={"gpu": "float32"})
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """Each slice along `dim` whose p-norm is above maxnorm scaled down to it.
 
@@ -146,7 +146,7 @@ def _pair_indices(n: int, like: Value) -> tuple[Value, Value]:
     return first, second
 
 
-@composite("pdist", method=False, pure=True)
+@composite("pdist", method=False, pure=True, autocast={"gpu": "float32"})
 def pdist(input: Value, p: float = 2.0) -> Value:
     """The p-norm of the difference of each pair of rows: (0, 1), (0, 2), ..., (1, 2), ..."""
     if len(input._spec.shape) != 2:

@@ -226,7 +226,7 @@ def _meeting(terms: Sequence[Term]) -> list[tuple[int, int]]:
     return pairs
 
 
-@composite("einsum", method=False, pure=True)
+@composite("einsum", method=False, pure=True, autocast="lower")
 def einsum(*args: Any) -> Value:
     """Sums of products named by subscripts: einsum("ij,jk->ik", a, b), or by sublists.
 

@@ -1,11 +1,17 @@
-"""Contractions: matmul with broadcast batches, linear."""
+"""Contractions: matmul with broadcast batches, linear.
+
+# Note [One rounding]
+A product of halves is summed in float32. What is added to it (the bias of `linear`, the input of
+`addmm` and `baddbmm`) is added in float32 too, and the result is rounded once, on every device: the
+summand is copied into the result, and a `Contract` with factors adds to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import ARITHMETIC, compute_type
+from rushlight.core.dtypes import ARITHMETIC, DType, compute_type
 from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
 from rushlight.core.shapes import (
     Shape,
@@ -28,7 +34,6 @@ from rushlight.ops.view import views
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static, check_devices, check_dtypes
-from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
 # A multiplication inside a contraction costs far less than an element moved through memory.
@@ -45,11 +50,19 @@ def _check_types(name: str, ins: Sequence[Spec]) -> None:
 
 
 def contract(
-    pool: Any, dtype: Any, batch: Shape, m: int, n: int, k: int, strides: Sequence[Shape]
+    pool: Any,
+    dtype: Any,
+    batch: Shape,
+    m: int,
+    n: int,
+    k: int,
+    strides: Sequence[Shape],
+    factors: tuple[float, ...] = (),
 ) -> Any:
     """A launch for out, a, b with the given batch sizes.
 
-    Strides are (*batch, rows, columns) per operand.
+    Strides are (*batch, rows, columns) per operand. With `factors`, alpha and beta, the product is
+    added to `out`. See Note [One rounding].
     """
     if 0 in (*batch, m, n):  # the other sizes may be any numbers
         return lambda *addresses: None
@@ -60,8 +73,8 @@ def contract(
     numbers = [
         (0,) * (2 - len(sizes)) + lead + st[-2:] for lead, st in zip(steps, strides, strict=True)
     ]
-    run = built(pool, Contract(dtype, compute_type(dtype)))
-    tail = (*pad, m, n, k, *(x for st in numbers for x in st))
+    run = built(pool, Contract(dtype, compute_type(dtype), bool(factors)))
+    tail = (*pad, m, n, k, *(x for st in numbers for x in st), *factors)
     return lambda *addresses: run(*addresses, *tail)
 
 
@@ -160,18 +173,7 @@ def _mergeable(value: Value, batch: Shape) -> Value:
     )
 
 
-def autocast(*values: Value) -> list[Value]:
-    """Under `autocast`, float32 operands of a contraction in the lower dtype; recorded as casts."""
-    lower = STATE.get().autocast
-    if lower is None:
-        return list(values)
-    return [
-        e.cast(v, lower) if v._spec.dtype.kind == "f" and v._spec.dtype.itemsize == 4 else v
-        for v in values
-    ]
-
-
-@composite("matmul", out="exact", pure=True, linalg="matmul")
+@composite("matmul", out="exact", pure=True, linalg="matmul", autocast="lower")
 def matmul(input: Value, other: Value) -> Value:
     """Matrix product: vectors count as rows or columns, batch dimensions broadcast.
 
@@ -183,7 +185,6 @@ def matmul(input: Value, other: Value) -> Value:
     """
     if not isinstance(other, Value):
         raise DTypeError(f"matmul: the second operand must be a tensor, got {type(other).__name__}")
-    input, other = autocast(input, other)
     left, right = input._spec.shape, other._spec.shape
     if not left or not right:
         raise ShapeError(
@@ -214,6 +215,68 @@ def matmul(input: Value, other: Value) -> Value:
     return views.squeeze(out, -1) if len(right) == 1 else out
 
 
+# ---- beta * c + alpha * (a @ b) of halves ----
+
+
+def is_half(dtype: DType) -> bool:
+    """Whether sums of the type are made in another one. See Note [One rounding]."""
+    return dtype.kind == "f" and compute_type(dtype) is not dtype
+
+
+def _plan_added(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    pool = check_devices(op.name, ins)
+    _check_types(op.name, ins)
+    c, a, b = ins
+    check_device_dtype(op.name, pool, a.dtype)
+    beta, alpha = static
+    m, k, n = *a.shape[-2:], b.shape[-1]
+    if b.shape[-2] != k:
+        raise ShapeError(f"{op.name}: {a!r} and {b!r} do not fit: sizes {k} and {b.shape[-2]} meet")
+    batch = broadcast_shapes([a.shape[:-2], b.shape[:-2], c.shape[:-2]], op.name, ins)
+    out = Spec.of(pool, a.dtype, (*batch, m, n))
+    strides = [out.strides, *(_walk(s, (*batch, *s.shape[-2:])) for s in (a, b))]
+    product = contract(pool, a.dtype, batch, m, n, k, strides, (alpha, beta))
+    if product is None:
+        raise ShapeError(
+            f"{op.name}: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous"
+        )
+    fill, tail = views.copy_into(pool, a.dtype, out.shape, out.strides, _walk(c, out.shape))
+
+    def launch(target: int, added: int, left: int, right: int) -> None:
+        fill(target, added, *tail)
+        product(target, left, right)
+
+    products = out.numel * k
+    cost = products * _COST_OF_PRODUCT + 2 * out.numel + a.numel + b.numel
+    return Plan(op, ins, [out], launch, static, cost=cost, products=products)
+
+
+def _times(value: Value, factor: float) -> Value:
+    return value if factor == 1 else e.mul(value, factor)
+
+
+_added = KernelOp(
+    "addmm",
+    _plan_added,
+    [
+        lambda g, out, c, a, b, beta, alpha: _times(g, beta),
+        lambda g, out, c, a, b, beta, alpha: _times(_product(g, views.transpose(b, -1, -2)), alpha),
+        lambda g, out, c, a, b, beta, alpha: _times(_product(views.transpose(a, -1, -2), g), alpha),
+    ],
+    [(), (2,), (1,)],
+    "beta * c + alpha * (a @ b), rounded once.",
+    batching="contract.added",
+    operand_names=("self", "mat1", "mat2"),
+)
+
+
+def added_product(c: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
+    """beta * c + alpha * (a @ b) of halves; beta is not 0. See Note [One rounding]."""
+    batch = broadcast_shapes([v._spec.shape[:-2] for v in (c, a, b)], "addmm")
+    operands = (c, _mergeable(a, batch), _mergeable(b, batch))
+    return call.call(_added, operands, (float(beta), float(alpha)))
+
+
 # ---- linear: one record for x @ w.T + b ----
 
 
@@ -234,7 +297,8 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     _, (steps,) = collapse(x.shape[:-1], (x.strides[:-1],))
     step = steps[0] if steps else k
     strides = [(n, 1), (step, x.strides[-1]), (w.strides[1], w.strides[0])]
-    product = contract(pool, x.dtype, (), rows, n, k, strides)
+    once = len(ins) > 2 and is_half(x.dtype)
+    product = contract(pool, x.dtype, (), rows, n, k, strides, (1.0, 1.0) if once else ())
     products = rows * n * k
     cost = products * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
     if len(ins) == 2 or not out.numel:
@@ -243,6 +307,15 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
             cost=cost,
             products=products,
         )
+    if once:
+        sides = (n, 1), (0, ins[2].strides[0])
+        fill, sizes = views.copy_into(pool, x.dtype, (rows, n), *sides)
+
+        def add(target: int, source: int, weight: int, bias: int) -> None:
+            fill(target, bias, *sizes)
+            product(target, source, weight)
+
+        return Plan(op, ins, [out], add, static, cost=cost, products=products)
     compute = compute_type(x.dtype)
     formula = Formula((x.dtype, x.dtype), (), (x.dtype,), (arg(0, compute) + arg(1, compute),))
     kernel, tail = map_kernel(formula, (rows, n), [(n, 1), (n, 1), (0, ins[2].strides[0])], 1)
@@ -277,11 +350,11 @@ _linear = KernelOp(
 
 
 def matmul_plain(g: Value, w: Value) -> Value:
-    """g @ w for a batch of rows and one matrix, outside autocast (the forward has cast)."""
+    """g @ w for a batch of rows and one matrix."""
     return views.reshape(_product(_rows(g), w), (*g._spec.shape[:-1], w._spec.shape[1]))
 
 
-@composite("linear", method=False, top=False, out="exact", pure=True)
+@composite("linear", method=False, top=False, out="exact", pure=True, autocast="lower")
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias.
 
@@ -293,7 +366,7 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
         rushlight.Size([2, 4])
     """
     try:
-        operands = autocast(input, weight) if bias is None else autocast(input, weight, bias)
+        operands = [input, weight] if bias is None else [input, weight, bias]
         known = _linear.plans.get(((), *[v._spec for v in operands]))
     except SparseOperandError as error:  # See Note [Sparse operands]
         return error.obj.instead("linear", (input, weight, bias), {})

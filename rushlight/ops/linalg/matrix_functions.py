@@ -239,7 +239,9 @@ def singular_norm(values: Value, ord: Any) -> Value:
     return (reductions.amax if ord == 2 else reductions.amin)(values, -1)
 
 
-@composite("linalg_matrix_norm", method=False, top=False, out="exact", pure=True)
+@composite(
+    "linalg_matrix_norm", method=False, top=False, out="exact", pure=True, autocast={"gpu": "dtype"}
+)
 def matrix_norm(
     A: Value,
     ord: Any = "fro",
@@ -315,7 +317,7 @@ def linalg_norm(
     return statistics.vector_norm(A, 2 if ord is None else ord, dims, keepdim, dtype=dtype)
 
 
-@composite("norm", out="exact", pure=True)
+@composite("norm", out="exact", pure=True, autocast={"gpu": "dtype"})
 def norm(
     input: Value,
     p: Any = "fro",
@@ -341,7 +343,7 @@ def norm(
     )
 
 
-@composite("nuclear_norm", method=False, out="cast")
+@composite("nuclear_norm", method=False, out="cast", autocast={"gpu": "float32"})
 def nuclear_norm(
     input: Value, dim: bool | Sequence[int] = (-2, -1), keepdim: bool = False
 ) -> Value:
@@ -351,13 +353,13 @@ def nuclear_norm(
     return matrix_norm(input, "nuc", dim, keepdim)
 
 
-@composite("frobenius_norm", method=False, out="cast")
+@composite("frobenius_norm", method=False, out="cast", autocast={"gpu": "float32"})
 def frobenius_norm(input: Value, dim: int | Sequence[int], keepdim: bool = False) -> Value:
     """The Euclidean norm of the elements over dimensions."""
     return statistics.vector_norm(input, 2, dim, keepdim)
 
 
-@composite("linalg_cond", method=False, top=False, out="cast")
+@composite("linalg_cond", method=False, top=False, out="cast", autocast={"cpu": "float32"})
 def cond(A: Value, p: Any = None) -> Value:
     """The norm of matrices times that of their inverses; by default by singular values."""
     check_matrices("linalg.cond", A)
@@ -567,7 +569,7 @@ def tensorinv(A: Value, ind: int = 2) -> Value:
     return views.reshape(inv(views.reshape(A, (numel(rows), numel(columns)))), (*columns, *rows))
 
 
-@composite("linalg_tensorsolve", method=False, top=False, out="cast")
+@composite("linalg_tensorsolve", method=False, top=False, out="cast", autocast={"cpu": "float32"})
 def tensorsolve(A: Value, B: Value, dims: Sequence[int] | None = None) -> Value:
     """X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to its end first."""
     if dims is not None:

@@ -10,11 +10,11 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.older import rearranged
-from rushlight.ops.linalg.matmul import autocast, matmul
+from rushlight.ops.linalg.matmul import added_product, is_half, matmul
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.complex_numbers import conjugate
 from rushlight.ops.reduce import reductions
-from rushlight.ops.registry import composite, stores
+from rushlight.ops.registry import casts, composite, stores
 from rushlight.ops.view import views
 from rushlight.tape.record.value import Value
 
@@ -35,7 +35,7 @@ def _check_same(op: str, a: Value, b: Value) -> None:
         )
 
 
-@composite("mm", out="exact", pure=True)
+@composite("mm", out="exact", pure=True, autocast="lower")
 def mm(input: Value, mat2: Value) -> Value:
     """Product of two matrices.
 
@@ -47,7 +47,7 @@ def mm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
-@composite("bmm", out="exact", pure=True)
+@composite("bmm", out="exact", pure=True, autocast="lower")
 def bmm(input: Value, mat2: Value) -> Value:
     """Products of two batches of matrices of one length.
 
@@ -61,28 +61,28 @@ def bmm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
-@composite("mv", out="exact", pure=True)
+@composite("mv", out="exact", pure=True, autocast={"gpu": "lower"})
 def mv(input: Value, vec: Value) -> Value:
     """Product of a matrix and a vector."""
     _check_ranks("mv", ("input", input, 2), ("vec", vec, 1))
     return matmul(input, vec)
 
 
-@composite("dot", out="exact", pure=True)
+@composite("dot", out="exact", pure=True, autocast={"gpu": "widest"})
 def dot(input: Value, tensor: Value) -> Value:
     """Sum of the products of two vectors."""
     _check_ranks("dot", ("input", input, 1), ("tensor", tensor, 1))
     return matmul(input, tensor)
 
 
-@composite("vdot", out="exact", pure=True)
+@composite("vdot", out="exact", pure=True, autocast={"gpu": "widest"})
 def vdot(input: Value, other: Value) -> Value:
     """Sum of the products of two vectors, the first conjugated."""
     _check_ranks("vdot", ("input", input, 1), ("other", other, 1))
     return matmul(conjugate(input), other)
 
 
-@composite("inner", out="exact", pure=True)
+@composite("inner", out="exact", pure=True, autocast={"cpu": "lower", "gpu": "widest"})
 def inner(input: Value, other: Value) -> Value:
     """Sums of products along the last dimension of both; a 0-dim operand multiplies."""
     _check_same("inner", input, other)
@@ -135,14 +135,26 @@ def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> V
         raise ShapeError(
             f"{op}: {input._spec!r} does not expand to the product's shape {list(shape)}"
         )
-    (input,) = autocast(input)
     _check_same(op, input, product)
     product = _scaled(product, alpha)
     # With beta 0 the input is not read: its NaN must not propagate.
     return product if beta == 0 else e.add(_scaled(input, beta), product)
 
 
-@composite("addmm", inplace="result", out="exact", pure=True)
+def _plus_product(op: str, input: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:
+    """`_plus` of a product. See Note [One rounding]."""
+    dtype = a._spec.dtype
+    if beta == 0 or not is_half(dtype) or any(v._spec.dtype is not dtype for v in (input, b)):
+        return _plus(op, input, matmul(a, b), beta, alpha)
+    shape = (*a._spec.shape[:-1], b._spec.shape[-1])
+    if broadcast_shapes([input._spec.shape, shape], op, [input._spec, a._spec]) != shape:
+        raise ShapeError(
+            f"{op}: {input._spec!r} does not expand to the product's shape {list(shape)}"
+        )
+    return added_product(input, a, b, beta, alpha)
+
+
+@composite("addmm", inplace="result", out="exact", pure=True, autocast="lower")
 def addmm(
     input: Value, mat1: Value, mat2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -157,10 +169,12 @@ def addmm(
         tensors, factors = rearranged("addmm", (input, mat1, mat2, *older), 3, _FACTORS)
         return addmm(*tensors, **factors)
     _check_ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
-    return _plus("addmm", input, matmul(mat1, mat2), beta, alpha)
+    return _plus_product("addmm", input, mat1, mat2, beta, alpha)
 
 
-@composite("addmv", inplace="result", inplace_top=True, out="exact", pure=True)
+@composite(
+    "addmv", inplace="result", inplace_top=True, out="exact", pure=True, autocast={"gpu": "lower"}
+)
 def addmv(
     input: Value, mat: Value, vec: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -172,7 +186,7 @@ def addmv(
     return _plus("addmv", input, matmul(mat, vec), beta, alpha)
 
 
-@composite("addr", inplace="result", out="cast", pure=True)
+@composite("addr", inplace="result", out="cast", pure=True, autocast={"gpu": "lower"})
 def addr(
     input: Value, vec1: Value, vec2: Value, *older: Any, beta: Any = 1, alpha: Any = 1
 ) -> Value:
@@ -200,7 +214,7 @@ def addr(
     return _plus("addr", e.cast(input, dtype), e.cast(_outer(vec1, vec2), dtype), beta, alpha)
 
 
-@composite("baddbmm", inplace="result", out="exact", pure=True)
+@composite("baddbmm", inplace="result", out="exact", pure=True, autocast="lower")
 def baddbmm(
     input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -214,10 +228,14 @@ def baddbmm(
         tensors, factors = rearranged("baddbmm", (input, batch1, batch2, *older), 3, _FACTORS)
         return baddbmm(*tensors, **factors)
     _check_ranks("baddbmm", ("batch1", batch1, 3), ("batch2", batch2, 3))
-    return _plus("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+    if batch1._spec.shape[0] != batch2._spec.shape[0]:
+        raise ShapeError(
+            f"baddbmm: the batches of {batch1._spec!r} and {batch2._spec!r} differ in length"
+        )
+    return _plus_product("baddbmm", input, batch1, batch2, beta, alpha)
 
 
-@composite("addbmm", inplace="result", out="exact", pure=True)
+@composite("addbmm", inplace="result", out="exact", pure=True, autocast="lower")
 def addbmm(
     input: Value, batch1: Value, batch2: Value, *older: Any, beta: float = 1, alpha: float = 1
 ) -> Value:
@@ -260,7 +278,9 @@ def _dims_pair(a: Value, b: Value, dims: Any) -> tuple[list[int], list[int]]:
     ]
 
 
-@composite("tensordot", method=False, out="exact", pure=True)
+@composite(
+    "tensordot", method=False, out="exact", pure=True, autocast={"cpu": "lower", "gpu": "widest"}
+)
 def tensordot(a: Value, b: Value, dims: Any = 2) -> Value:
     """Sums of products over the last dims of a and the first of b, or over pairs of dimensions.
 
@@ -323,7 +343,7 @@ _cross_element = elementwise(
 )
 
 
-@composite("cross", out="exact", pure=True)
+@composite("cross", out="exact", pure=True, autocast={"gpu": "widest"})
 def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     """Cross product of 3-vectors along a dimension; by default the first of size 3.
 
@@ -350,7 +370,7 @@ def cross(input: Value, other: Value, dim: int | None = None) -> Value:
     )
 
 
-@composite("chain_matmul", method=False)
+@composite("chain_matmul", method=False, autocast="lower")
 def chain_matmul(*matrices: Value) -> Value:
     """Product of any number of matrices, in the order with the fewest multiplications."""
     given = matrices[0] if len(matrices) == 1 and not isinstance(matrices[0], Value) else matrices
@@ -360,7 +380,7 @@ def chain_matmul(*matrices: Value) -> Value:
     return given[0] if len(given) == 1 else multi_dot(given)
 
 
-@composite("bilinear", method=False)
+@composite("bilinear", method=False, pure=True, autocast={"gpu": "widest"})
 def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
     """For each output the sum of input1[i] * weight[output, i, j] * input2[j], plus bias."""
     _check_ranks("bilinear", ("weight", weight, 3))
@@ -378,6 +398,7 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
     return out if bias is None else e.add(out, bias)
 
 
+@casts("lower")
 def vecdot(x: Value, y: Value, dim: int = -1) -> Value:
     """Sum of products along a dimension, the first conjugated: linalg.vecdot."""
     product = e.mul(conjugate(x), y)

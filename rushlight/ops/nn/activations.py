@@ -245,7 +245,7 @@ _sloped = elementwise(
 )
 
 
-@composite("prelu")
+@composite("prelu", autocast="lower")
 def prelu(input: Value, weight: Value) -> Value:
     """x where positive, else weight * x, with one weight or one for each channel (dimension 1)."""
     shape, count = input._spec.shape, weight._spec.numel
@@ -360,7 +360,7 @@ _softplus_kernel = elementwise(
 )
 
 
-@composite("softplus", method=False, top=False, out="exact", pure=True)
+@composite("softplus", method=False, top=False, out="exact", pure=True, autocast={"gpu": "float32"})
 def softplus(input: Value, beta: float = 1, threshold: float = 20) -> Value:
     """log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold.
 
@@ -453,7 +453,7 @@ def normalize(
     return result if out is None else writing.copy_(out, result)
 
 
-@composite("cosine_similarity", method=False, pure=True)
+@composite("cosine_similarity", method=False, pure=True, autocast={"gpu": "float32"})
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     """The cosine of the angle between vectors along a dimension; each norm is at least eps."""
     kind = promote(x1._spec.dtype, x2._spec.dtype)

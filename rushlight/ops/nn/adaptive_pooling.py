@@ -143,7 +143,7 @@ def adaptive_avg_pool2d(input: Value, output_size: Wanted) -> Value:
     return _adaptive_avg("adaptive_avg_pool2d", input, output_size)
 
 
-@composite("adaptive_avg_pool3d", method=False, top=False, pure=True)
+@composite("adaptive_avg_pool3d", method=False, top=False, pure=True, autocast={"cpu": "float32"})
 def adaptive_avg_pool3d(input: Value, output_size: Wanted) -> Value:
     """Means of windows of depth, height and width; the number of windows is given."""
     return _adaptive_avg("adaptive_avg_pool3d", input, output_size)
@@ -205,7 +205,7 @@ def adaptive_max_pool2d(input: Value, output_size: Wanted, return_indices: bool 
     return _adaptive_max("adaptive_max_pool2d", input, output_size, return_indices)
 
 
-@composite("adaptive_max_pool3d", method=False, top=False, pure=True)
+@composite("adaptive_max_pool3d", method=False, top=False, pure=True, autocast={"cpu": "float32"})
 def adaptive_max_pool3d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
     """The largest of windows of depth, height and width; the number of windows is given."""
     return _adaptive_max("adaptive_max_pool3d", input, output_size, return_indices)

@@ -21,7 +21,7 @@ from rushlight.ops.batching.random import draw_operands, draw_result
 from rushlight.ops.create import creation
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.saved_names import name_operands
-from rushlight.ops.linalg.matmul import autocast, matmul
+from rushlight.ops.linalg.matmul import matmul
 from rushlight.ops.nn import attend
 from rushlight.ops.nn.attention_gradient import Backward
 from rushlight.ops.nn.attention_tiles import Forward, Shapes, widened
@@ -409,7 +409,7 @@ def _attended_in_vmap(operands: list[Value], causal: bool, scale: float, dropout
     return matmul(dropout(p, dropout_p), value)
 
 
-@composite(NAME, method=False, top=False, pure=True)
+@composite(NAME, method=False, top=False, pure=True, autocast="lower")
 def scaled_dot_product_attention(
     query: Value,
     key: Value,
@@ -430,7 +430,6 @@ def scaled_dot_product_attention(
         >>> F.scaled_dot_product_attention(q, k, v, is_causal=True).shape
         rushlight.Size([2, 8, 16, 32])
     """
-    query, key, value = autocast(query, key, value)
     _check_operands(query, key, value, attn_mask, is_causal, dropout_p, enable_gqa)
     heads = query._spec.shape
     grouped = enable_gqa and not heads[-3] == key._spec.shape[-3] == value._spec.shape[-3]

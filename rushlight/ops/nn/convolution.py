@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Spec, numel
-from rushlight.ops.linalg.matmul import autocast, matmul
+from rushlight.ops.linalg.matmul import matmul
 from rushlight.ops.nn import direct_convolution
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
@@ -115,7 +115,7 @@ def _convolve(
     steps, spread = each(stride, rank, op, "stride", 1), each(dilation, rank, op, "dilation", 1)
     _check_operands(op, rank, input, weight, bias, groups, given * groups, outs)
     sides = _borders(op, padding, kernel, steps, spread)
-    x, w = autocast(input, weight)
+    x, w = input, weight
     grown = tuple(n + a + b for n, (a, b) in zip(x._spec.shape[2:], sides, strict=True))
     check_fits(op, (input, weight), grown, kernel, spread)
     if direct_convolution.suits_whole(x._spec, w._spec):
@@ -180,7 +180,7 @@ def _by_planes(
     return views.contiguous(views.transpose(apart, 1, 2))
 
 
-@composite("conv1d", method=False, pure=True)
+@composite("conv1d", method=False, pure=True, autocast="lower")
 def conv1d(
     input: Value,
     weight: Value,
@@ -194,7 +194,7 @@ def conv1d(
     return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite("conv2d", method=False, pure=True)
+@composite("conv2d", method=False, pure=True, autocast="lower")
 def conv2d(
     input: Value,
     weight: Value,
@@ -213,7 +213,7 @@ def conv2d(
     return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite("conv3d", method=False, pure=True)
+@composite("conv3d", method=False, pure=True, autocast="lower")
 def conv3d(
     input: Value,
     weight: Value,
@@ -300,7 +300,7 @@ def _convolve_back(
         raise ShapeError(
             f"{op}: output_padding {list(extra)} must be smaller than stride or dilation"
         )
-    x, w = autocast(input, weight)
+    x, w = input, weight
     n, *sizes = x._spec.shape[:1] + x._spec.shape[2:]
     reach = [
         (m - 1) * s + d * (k - 1) + 1
@@ -326,7 +326,7 @@ def _convolve_back(
     return views.contiguous(_with_bias(_cropped(out, border, extra), bias))
 
 
-@composite("conv_transpose1d", method=False, pure=True)
+@composite("conv_transpose1d", method=False, pure=True, autocast="lower")
 def conv_transpose1d(
     input: Value,
     weight: Value,
@@ -341,7 +341,7 @@ def conv_transpose1d(
     return _convolve_back(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite("conv_transpose2d", method=False, pure=True)
+@composite("conv_transpose2d", method=False, pure=True, autocast="lower")
 def conv_transpose2d(
     input: Value,
     weight: Value,
@@ -361,7 +361,7 @@ def conv_transpose2d(
     return _convolve_back(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite("conv_transpose3d", method=False, pure=True)
+@composite("conv_transpose3d", method=False, pure=True, autocast="lower")
 def conv_transpose3d(
     input: Value,
     weight: Value,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.cache import cached
-from rushlight.core.dtypes import FLOAT, INDEX, int64, uint8
+from rushlight.core.dtypes import FLOAT, INDEX, DType, float32, int64, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Scratch
@@ -96,7 +96,8 @@ def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
 
 
 @cached
-def _cross_entropy(ignored: int) -> CrossEntropy:
+def _cross_entropy(ignored: int, wide: bool = False) -> CrossEntropy:
+    """The op that ignores a target; `wide`: losses of halves are float32."""
     op = CrossEntropy(
         "cross_entropy",
         lambda r, x, target: _body(r, x, target, ignored),
@@ -106,7 +107,7 @@ def _cross_entropy(ignored: int) -> CrossEntropy:
         FLOAT,
         (1,),
         ("row", "row"),
-        (None, COMPUTE),
+        (COMPUTE if wide else None, COMPUTE),
         None,
         "Negative log likelihood of classes under softmax.",
     )
@@ -169,7 +170,7 @@ def _check_classes(op: str, input: Value, target: Value, weight: Value | None) -
         )
 
 
-@composite("cross_entropy", method=False, top=False, pure=True)
+@composite("cross_entropy", method=False, top=False, pure=True, autocast="dtype")
 def cross_entropy(
     input: Value,
     target: Value,
@@ -179,8 +180,12 @@ def cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    *,
+    dtype: DType | None = None,
 ) -> Value:
     """Negative log likelihood of the target classes under softmax(input) along dimension 1.
+
+    `dtype` is that of the loss: float32 for halves, which are read without a copy.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
@@ -194,13 +199,20 @@ def cross_entropy(
         raise RushlightError(
             f"cross_entropy: label_smoothing must lie between 0 and 1, got {label_smoothing}"
         )
+    held = input._spec.dtype
+    wide = dtype is float32 and held.kind == "f" and held.itemsize == 2
+    if dtype is not None and not wide:
+        input = e.cast(input, dtype)
+    if dtype is not None and weight is not None:
+        weight = e.cast(weight, dtype)
     if target._spec.dtype.kind == "f":
-        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, dtype)
     _check_classes("cross_entropy", input, target, weight)
     x, classes = _class_last(input, target)
     loss, level = call_rows(
-        _cross_entropy(ignore_index), (x, views.unsqueeze(classes, 1)), 1, False
+        _cross_entropy(ignore_index, wide), (x, views.unsqueeze(classes, 1)), 1, False
     )
+    held = loss._spec.dtype
     if (
         reduction == "mean"
         and weight is None
@@ -213,12 +225,12 @@ def cross_entropy(
     scale = None
     if weight is not None:
         safe = e.select(kept, classes, 0)
-        scale = e.mul(gather(weight, 0, safe), e.cast(kept, x._spec.dtype))
+        scale = e.mul(gather(weight, 0, safe), e.cast(kept, held))
         loss = e.mul(loss, scale)
     if label_smoothing:
         loss = _smooth(x, level, loss, kept, weight, label_smoothing)
     if reduction == "mean":
-        total = reductions.sum(e.cast(kept, x._spec.dtype) if scale is None else scale)
+        total = reductions.sum(e.cast(kept, held) if scale is None else scale)
         return e.div(reductions.sum(loss), total)
     loss = views.reshape(loss, target._spec.shape)
     return reduced(loss, reduction, "cross_entropy")
@@ -238,7 +250,12 @@ def _smooth(
 
 
 def _soft_cross_entropy(
-    x: Value, target: Value, weight: Value | None, reduction: str, smoothing: float
+    x: Value,
+    target: Value,
+    weight: Value | None,
+    reduction: str,
+    smoothing: float,
+    dtype: DType | None,
 ) -> Value:
     """Targets that are probabilities."""
     if x._spec.shape != target._spec.shape:
@@ -249,7 +266,7 @@ def _soft_cross_entropy(
     dim = 1 if len(x._spec.shape) > 1 else 0
     if smoothing:
         target = e.add(e.mul(target, 1 - smoothing), smoothing / x._spec.shape[dim])
-    likelihood = log_softmax(x, dim)
+    likelihood = log_softmax(x, dim, dtype=dtype)
     if weight is not None:
         shape = (-1,) + (1,) * (len(x._spec.shape) - dim - 1)
         likelihood = e.mul(likelihood, views.reshape(weight, shape))
@@ -259,7 +276,7 @@ def _soft_cross_entropy(
     return reduced(loss, reduction, "cross_entropy")
 
 
-@composite("nll_loss", method=False, top=False, pure=True)
+@composite("nll_loss", method=False, top=False, pure=True, autocast="float32")
 def nll_loss(
     input: Value,
     target: Value,

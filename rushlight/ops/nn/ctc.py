@@ -244,7 +244,7 @@ def _losses(
     return e.add(_finish(end, before), _normaliser(log_probs, given)), lengths
 
 
-@composite("ctc_loss", method=False)
+@composite("ctc_loss", method=False, autocast={"cpu": "float32"})
 def ctc_loss(
     log_probs: Value,
     targets: Value,

@@ -116,7 +116,7 @@ def _pool(
     return (views.squeeze(largest, 0), views.squeeze(places, 0)) if alone else (largest, places)
 
 
-@composite("fractional_max_pool2d", method=False, top=False)
+@composite("fractional_max_pool2d", method=False, top=False, autocast={"cpu": "float32"})
 def fractional_max_pool2d(
     input: Value,
     kernel_size: Given,
@@ -132,7 +132,7 @@ def fractional_max_pool2d(
     return both if return_indices else both[0]
 
 
-@composite("fractional_max_pool3d", method=False, top=False)
+@composite("fractional_max_pool3d", method=False, top=False, autocast={"cpu": "float32"})
 def fractional_max_pool3d(
     input: Value,
     kernel_size: Given,

@@ -184,7 +184,9 @@ def _check_operands(x: Value, grid: Value, mode: str, padding: str) -> None:
         raise ValueError(f"grid_sample: padding_mode is one of {_PADDINGS}, got {padding!r}")
 
 
-@composite("grid_sample", method=False, top=False, pure=True)
+@composite(
+    "grid_sample", method=False, top=False, pure=True, autocast={"cpu": "float32", "gpu": "widest"}
+)
 def grid_sample(
     input: Value,
     grid: Value,
@@ -251,7 +253,7 @@ def _by_number(
     return grid_sample(input, grid, _MODES[mode], _PADDINGS[padding], align_corners)
 
 
-@composite("grid_sampler_2d", method=False)
+@composite("grid_sampler_2d", method=False, autocast={"cpu": "float32", "gpu": "widest"})
 def grid_sampler_2d(
     input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
@@ -261,7 +263,7 @@ def grid_sampler_2d(
     )
 
 
-@composite("grid_sampler_3d", method=False)
+@composite("grid_sampler_3d", method=False, autocast={"cpu": "float32", "gpu": "widest"})
 def grid_sampler_3d(
     input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:

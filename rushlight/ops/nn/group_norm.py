@@ -58,7 +58,7 @@ def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) ->
     return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y._spec.dtype))
 
 
-@composite("group_norm", method=False, pure=True)
+@composite("group_norm", method=False, pure=True, autocast={"gpu": "float32"})
 def group_norm(
     input: Value,
     num_groups: int,
@@ -156,7 +156,7 @@ def _rms(eps: float) -> Callable[..., Value]:
     return rowwise("rms_norm", body, "Rows divided by the root of their mean square.")
 
 
-@composite("rms_norm", method=False, pure=True)
+@composite("rms_norm", method=False, pure=True, autocast={"gpu": "float32"})
 def rms_norm(
     input: Value,
     normalized_shape: Sequence[int] | int,
@@ -224,7 +224,7 @@ def _rows_with_statistics(rows: Value, eps: float) -> tuple[Value, Value, Value]
     )
 
 
-@composite("native_layer_norm", method=False)
+@composite("native_layer_norm", method=False, autocast={"gpu": "float32"})
 def native_layer_norm(
     input: Value,
     normalized_shape: Sequence[int],

@@ -176,7 +176,7 @@ def _sizes(
     return wanted, None if recompute else scales
 
 
-@composite("interpolate", method=False, top=False, pure=True)
+@composite("interpolate", method=False, top=False, pure=True, autocast={"gpu": "float32"})
 def interpolate(
     input: Value,
     size: int | Sequence[int] | None = None,
@@ -240,7 +240,7 @@ def _one_dimension(mode: str) -> Callable[[Value, int, Along, bool], Value]:
     return _cubic if mode == "bicubic" else _linear
 
 
-@composite("upsample", method=False, top=False)
+@composite("upsample", method=False, top=False, autocast={"gpu": "float32"})
 def upsample(
     input: Value,
     size: int | Sequence[int] | None = None,
@@ -256,7 +256,7 @@ def upsample(
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
-@composite("upsample_nearest", method=False, top=False)
+@composite("upsample_nearest", method=False, top=False, autocast={"gpu": "float32"})
 def upsample_nearest(
     input: Value,
     size: int | Sequence[int] | None = None,
@@ -266,7 +266,7 @@ def upsample_nearest(
     return interpolate(input, size, scale_factor, "nearest")
 
 
-@composite("upsample_bilinear", method=False, top=False)
+@composite("upsample_bilinear", method=False, top=False, autocast={"gpu": "float32"})
 def upsample_bilinear(
     input: Value,
     size: int | Sequence[int] | None = None,

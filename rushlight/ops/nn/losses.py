@@ -102,7 +102,7 @@ _huber_each = elementwise(
 )
 
 
-@composite("l1_loss", method=False, top=False, pure=True)
+@composite("l1_loss", method=False, top=False, pure=True, autocast="float32")
 def l1_loss(
     input: Value,
     target: Value,
@@ -115,7 +115,7 @@ def l1_loss(
     return _finish(_absolute(input, target), "l1_loss", size_average, reduce, reduction, weight)
 
 
-@composite("mse_loss", method=False, top=False, pure=True)
+@composite("mse_loss", method=False, top=False, pure=True, autocast="float32")
 def mse_loss(
     input: Value,
     target: Value,
@@ -138,7 +138,7 @@ def mse_loss(
     )
 
 
-@composite("smooth_l1_loss", method=False, top=False, pure=True)
+@composite("smooth_l1_loss", method=False, top=False, pure=True, autocast="float32")
 def smooth_l1_loss(
     input: Value,
     target: Value,
@@ -162,7 +162,7 @@ def smooth_l1_loss(
     return _finish(loss, "smooth_l1_loss", size_average, reduce, reduction)
 
 
-@composite("huber_loss", method=False, top=False, pure=True)
+@composite("huber_loss", method=False, top=False, pure=True, autocast="float32")
 def huber_loss(
     input: Value,
     target: Value,
@@ -186,7 +186,13 @@ def huber_loss(
 # ---- likelihoods ----
 
 
-@composite("binary_cross_entropy", method=False, top=False, pure=True)
+@composite(
+    "binary_cross_entropy",
+    method=False,
+    top=False,
+    pure=True,
+    autocast={"cpu": "float32", "gpu": "refused"},
+)
 def binary_cross_entropy(
     input: Value,
     target: Value,
@@ -210,7 +216,9 @@ def _weighted(loss: Value, weight: Value | None) -> Value:
     return loss if weight is None else e.mul(loss, weight)
 
 
-@composite("binary_cross_entropy_with_logits", method=False, top=False, pure=True)
+@composite(
+    "binary_cross_entropy_with_logits", method=False, top=False, pure=True, autocast="float32"
+)
 def binary_cross_entropy_with_logits(
     input: Value,
     target: Value,
@@ -238,8 +246,8 @@ def binary_cross_entropy_with_logits(
 
 
 def _divergence_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    safe = s.where(y > 0, y, const(1, y.dtype))
-    return -g * y, s.where(y > 0, g * (s.log(safe) + 1 - x), _zero(g))
+    safe = s.where(y <= 0, const(1, y.dtype), y)  # a NaN stays
+    return -g * y, s.where(y <= 0, _zero(g), g * (s.log(safe) + 1 - x))
 
 
 _divergence = elementwise(
@@ -256,7 +264,7 @@ _log_divergence = elementwise(
 )
 
 
-@composite("kl_div", method=False, top=False, pure=True)
+@composite("kl_div", method=False, top=False, pure=True, autocast="float32")
 def kl_div(
     input: Value,
     target: Value,
@@ -281,7 +289,7 @@ def kl_div(
     return _finish(loss, "kl_div", size_average, reduce, reduction)
 
 
-@composite("poisson_nll_loss", method=False, top=False, pure=True)
+@composite("poisson_nll_loss", method=False, top=False, pure=True, autocast="float32")
 def poisson_nll_loss(
     input: Value,
     target: Value,
@@ -371,7 +379,7 @@ _held = elementwise(
 # ---- margins ----
 
 
-@composite("hinge_embedding_loss", method=False, top=False, pure=True)
+@composite("hinge_embedding_loss", method=False, top=False, pure=True, autocast="float32")
 def hinge_embedding_loss(
     input: Value,
     target: Value,
@@ -387,7 +395,7 @@ def hinge_embedding_loss(
     return _finish(e.add(apart, alike), "hinge_embedding_loss", size_average, reduce, reduction)
 
 
-@composite("margin_ranking_loss", method=False, top=False, pure=True)
+@composite("margin_ranking_loss", method=False, top=False, pure=True, autocast="float32")
 def margin_ranking_loss(
     input1: Value,
     input2: Value,
@@ -408,7 +416,7 @@ def margin_ranking_loss(
     return _finish(clamp_min(away, 0), "margin_ranking_loss", size_average, reduce, reduction)
 
 
-@composite("soft_margin_loss", method=False, top=False, pure=True)
+@composite("soft_margin_loss", method=False, top=False, pure=True, autocast="float32")
 def soft_margin_loss(
     input: Value,
     target: Value,
@@ -424,7 +432,7 @@ def soft_margin_loss(
 _cosine_root = 1e-12  # added to squared norms, as in PyTorch
 
 
-@composite("cosine_embedding_loss", method=False, top=False, pure=True)
+@composite("cosine_embedding_loss", method=False, top=False, pure=True, autocast="float32")
 def cosine_embedding_loss(
     input1: Value,
     input2: Value,
@@ -459,7 +467,7 @@ def _triplet(
     return clamp_min(e.add(e.sub(near, far), margin), 0)
 
 
-@composite("triplet_margin_loss", method=False, top=False, pure=True)
+@composite("triplet_margin_loss", method=False, top=False, pure=True, autocast="float32")
 def triplet_margin_loss(
     anchor: Value,
     positive: Value,
@@ -526,7 +534,7 @@ def _rows(op: str, input: Value, target: Value) -> tuple[Value, Value]:
     return input, target
 
 
-@composite("multi_margin_loss", method=False, top=False)
+@composite("multi_margin_loss", method=False, top=False, autocast="float32")
 def multi_margin_loss(
     input: Value,
     target: Value,
@@ -570,7 +578,7 @@ def multilabel_soft_margin_loss(
     return _finish(loss, "multilabel_soft_margin_loss", size_average, reduce, reduction)
 
 
-@composite("multilabel_margin_loss", method=False, top=False)
+@composite("multilabel_margin_loss", method=False, top=False, autocast="float32")
 def multilabel_margin_loss(
     input: Value,
     target: Value,

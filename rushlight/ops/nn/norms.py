@@ -208,7 +208,7 @@ def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | Non
             )
 
 
-@composite("layer_norm", method=False, pure=True)
+@composite("layer_norm", method=False, pure=True, autocast={"gpu": "float32"})
 def layer_norm(
     input: Value,
     normalized_shape: Sequence[int] | int,

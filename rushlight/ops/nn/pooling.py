@@ -234,7 +234,7 @@ def max_pool2d(
     )
 
 
-@composite("max_pool3d", method=False, pure=True)
+@composite("max_pool3d", method=False, pure=True, autocast={"cpu": "float32"})
 def max_pool3d(
     input: Value,
     kernel_size: Given,
@@ -339,7 +339,9 @@ def avg_pool2d(
     )
 
 
-@composite("avg_pool3d", method=False, top=False, out="exact", pure=True)
+@composite(
+    "avg_pool3d", method=False, top=False, out="exact", pure=True, autocast={"cpu": "float32"}
+)
 def avg_pool3d(
     input: Value,
     kernel_size: Given,

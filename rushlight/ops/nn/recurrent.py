@@ -82,6 +82,12 @@ class Weights:
         every = (self.w_ih, self.w_hh, self.b_ih, self.b_hh, self.w_hr)
         return [weight for weight in every if weight is not None]
 
+    def replaced(self, given: Sequence[Value]) -> Weights:
+        """The weights of another `given()`."""
+        each = iter(given)
+        every = (self.w_ih, self.w_hh, self.b_ih, self.b_hh, self.w_hr)
+        return Weights(*[None if w is None else next(each) for w in every])  # type: ignore[arg-type]
+
     def from_input(self, x: Value) -> Value:
         return linear(x, self.w_ih, self.b_ih)
 
@@ -172,7 +178,7 @@ def _one_step(
     return STEPS[mode](weights.from_input(input), states, weights)
 
 
-@composite("rnn_tanh_cell", method=False)
+@composite("rnn_tanh_cell", method=False, autocast={"gpu": "lower"})
 def rnn_tanh_cell(
     input: Value,
     hx: Value,
@@ -185,7 +191,7 @@ def rnn_tanh_cell(
     return _one_step("RNN_TANH", "rnn_tanh_cell", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite("rnn_relu_cell", method=False)
+@composite("rnn_relu_cell", method=False, autocast={"gpu": "lower"})
 def rnn_relu_cell(
     input: Value,
     hx: Value,
@@ -198,7 +204,7 @@ def rnn_relu_cell(
     return _one_step("RNN_RELU", "rnn_relu_cell", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite("gru_cell", method=False)
+@composite("gru_cell", method=False, autocast={"gpu": "lower"})
 def gru_cell(
     input: Value,
     hx: Value,
@@ -211,7 +217,7 @@ def gru_cell(
     return _one_step("GRU", "gru_cell", input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite("lstm_cell", method=False)
+@composite("lstm_cell", method=False, autocast={"gpu": "lower"})
 def lstm_cell(
     input: Value,
     hx: Sequence[Value],

@@ -1,8 +1,9 @@
 """One direction of a recurrent layer over all steps, as one op.
 
 The op saves its operands, the states before each chunk, and, where there is room, the gates of all
-steps (Note [Recurrent chunks]). With `create_graph`, under `vmap` and `autocast`, and of operands
-without elements the layer is a loop of ordinary calls instead.
+steps (Note [Recurrent chunks]). With `create_graph`, under `vmap`, for operands of several dtypes
+(a GRU under `autocast` on the CPU) and of operands without elements the layer is a loop of ordinary
+calls instead.
 """
 
 from __future__ import annotations
@@ -202,10 +203,17 @@ def layer(
     `later` counts the layers that follow. See Note [Recurrent layers].
     """
     given = (rows, *states, *weights.given())
+    autocast = STATE.get().autocast
+    by_steps = False
+    if autocast is not None and autocast.is_on(rows):
+        by_steps = mode == "GRU" and rows._spec.device.device.name == "cpu"  # as in PyTorch
+        if not by_steps:
+            given = autocast.operands({"cpu": "lower", "gpu": "lower"}, given)
+            rows, states = given[0], tuple(given[1 : 1 + len(states)])
+            weights = weights.replaced(given[1 + len(states) :])
     specs = [v._spec for v in given]
-    state = STATE.get()
     if (
-        state.autocast is not None
+        by_steps
         or any(spec.hidden or not spec.numel for spec in specs)
         or len({spec.dtype for spec in specs}) > 1
         or specs[0].dtype not in FLOAT

@@ -85,7 +85,7 @@ def _unpool(
     return views.reshape(placed, (*lead, *sizes))
 
 
-@composite("max_unpool1d", method=False, top=False)
+@composite("max_unpool1d", method=False, top=False, autocast={"cpu": "float32"})
 def max_unpool1d(
     input: Value,
     indices: Value,
@@ -98,7 +98,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@composite("max_unpool2d", method=False, top=False)
+@composite("max_unpool2d", method=False, top=False, autocast={"cpu": "float32"})
 def max_unpool2d(
     input: Value,
     indices: Value,
@@ -111,7 +111,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@composite("max_unpool3d", method=False, top=False)
+@composite("max_unpool3d", method=False, top=False, autocast={"cpu": "float32"})
 def max_unpool3d(
     input: Value,
     indices: Value,

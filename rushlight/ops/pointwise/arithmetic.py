@@ -139,6 +139,7 @@ _any_pow = elementwise(
     listed=False,
     rounds=True,
     operand_names=("self", "exponent"),
+    autocast={"gpu": "float32"},
 )
 
 
@@ -210,9 +211,15 @@ rsqrt = elementwise(
     "1 / sqrt(x).",
     FIELD,
     vjp=lambda g, out, x: g * (out * out * out * -0.5),
+    autocast={"gpu": "float32"},
 )
 reciprocal = elementwise(
-    "reciprocal", lambda x: 1 / x, "1 / x.", FIELD, vjp=lambda g, out, x: -g * (out * out)
+    "reciprocal",
+    lambda x: 1 / x,
+    "1 / x.",
+    FIELD,
+    vjp=lambda g, out, x: -g * (out * out),
+    autocast={"gpu": "float32"},
 )
 
 
@@ -227,6 +234,7 @@ def _power_of(
         ARITHMETIC,
         vjp=lambda g, out, x, y: (g * slope(out, x), None),
         listed=False,
+        autocast={"gpu": "float32"},
     )
 
 
@@ -262,14 +270,17 @@ def _short_powers(general: Callable[..., Any]) -> Callable[..., Any]:
 pow = _short_powers(_any_pow)
 pow.op, pow.takes_out = _any_pow.op, True  # type: ignore[attr-defined]
 register("pow", pow, "Power, x ** y.", inplace="result", out="cast", operator="pow")
-exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD)
-log = elementwise("log", lambda x: s.log(x), "Natural logarithm.", FIELD)
+exp = elementwise("exp", lambda x: s.exp(x), "e ** x.", FIELD, autocast={"gpu": "float32"})
+log = elementwise(
+    "log", lambda x: s.log(x), "Natural logarithm.", FIELD, autocast={"gpu": "float32"}
+)
 log2 = elementwise(
     "log2",
     lambda x: s.log(x) * (1 / math.log(2)) if x.dtype.kind == "c" else elementary.log2(x),
     "Logarithm to base 2.",
     FIELD,
     vjp=lambda g, out, x: g / (x * math.log(2)),
+    autocast={"gpu": "float32"},
 )
 sin = elementwise("sin", lambda x: s.sin(x), "Sine.", FIELD)
 cos = elementwise("cos", lambda x: s.cos(x), "Cosine.", FIELD)

@@ -50,7 +50,7 @@ def complex(real: Value, imag: Value) -> Value:
     return _complex(real, imag)
 
 
-@composite("polar", method=False, out="exact")
+@composite("polar", method=False, out="exact", autocast={"cpu": "float32"})
 def polar(abs: Value, angle: Value) -> Value:
     """Complex numbers with these absolute values and angles.
 

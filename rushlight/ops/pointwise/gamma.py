@@ -58,7 +58,7 @@ def _polygamma(n: int) -> Callable[..., Any]:
 _HIGHEST = 170  # the formula holds the factorial of the order, and it grows with the order
 
 
-@composite("polygamma", inplace="result", out="cast", special="polygamma")
+@composite("polygamma", method=False, inplace="result", out="cast", special="polygamma")
 def polygamma(n: Any, input: Any) -> Value:
     """The n-th derivative of digamma; the order comes first, in the method the tensor."""
     if isinstance(n, Value) and not (
@@ -77,6 +77,15 @@ def polygamma(n: Any, input: Any) -> Value:
             "float64"
         )
     return digamma(input) if n == 0 else _polygamma(n)(input)
+
+
+def _method(self: Value, n: Any) -> Value:
+    """The n-th derivative of digamma."""
+    return polygamma(n, self)
+
+
+_method.__name__ = _method.__qualname__ = "polygamma"
+METHODS = (_method,)
 
 
 @composite("mvlgamma", inplace="result", out="cast", special="multigammaln")

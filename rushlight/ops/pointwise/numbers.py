@@ -345,7 +345,7 @@ _addcdiv = elementwise(
 )
 
 
-@composite("addcmul", inplace="result", out="cast")
+@composite("addcmul", inplace="result", out="cast", autocast={"gpu": "widest"})
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
     """input + value * tensor1 * tensor2.
 
@@ -362,7 +362,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
     return _addcmul(input, tensor1, tensor2, value)
 
 
-@composite("addcdiv", inplace="result", out="cast")
+@composite("addcdiv", inplace="result", out="cast", autocast={"gpu": "widest"})
 def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: Any = 1) -> Value:
     """input + value * tensor1 / tensor2; of floats only."""
     if older:

@@ -6,7 +6,7 @@
 2. Hermite's, Laguerre's and Legendre's have no such form: one kernel per step of the recurrence, as
    many as the highest degree. A degree given as a tensor is read for it (one transfer); a Python
    number costs none.
-3. A degree is truncated to an integer; below 0 the polynomial is 0.
+3. A degree is truncated to an integer; where it is below 0 or NaN the polynomial is 0.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _chebyshev(x: Expr, n: Expr, first: Expr, beyond: Expr, at_ends: Expr) -> Ex
         low = s.where(n >= k, now, low)
     value = s.where(n > _UNROLLED, beyond, low)
     value = s.where(s.absolute(x).eq(1), at_ends, value)
-    return s.where(n < 0, const(0, x.dtype), value)
+    return s.where(n >= 0, value, const(0, x.dtype))
 
 
 def _kind_t(x: Expr, n: Expr) -> Expr:
@@ -169,7 +169,7 @@ def _hermite_start(first: Callable[[Expr], Expr]) -> Callable[[Expr, Expr], Expr
 def _begin(x: Expr, n: Expr, first: Expr) -> Expr:
     n = s.trunc(n)
     one, zero = const(1, x.dtype), const(0, x.dtype)
-    return s.where(n < 0, zero, s.where(n < 1, one, first))
+    return s.where(n >= 0, s.where(n < 1, one, first), zero)
 
 
 _HIGHEST_DEGREE = 20_000  # some tenths of a second
@@ -209,9 +209,15 @@ def _declare_recurrence(
 
 
 def _highest(n: Any) -> float:
+    """The highest degree; a NaN counts as below 0."""
     if not isinstance(n, Value):
-        return float(n)
-    return float(read_back.read(reductions.amax(physical_of(n)))[0]) if n._spec.numel else 0.0
+        return -1.0 if n != n else float(n)
+    if not n._spec.numel:
+        return 0.0
+    degrees = physical_of(n)
+    if degrees._spec.dtype.kind == "f":
+        degrees = e.select(e.eq(degrees, degrees), degrees, -1)
+    return float(read_back.read(reductions.amax(degrees))[0])
 
 
 _declare_recurrence(

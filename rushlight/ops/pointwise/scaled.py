@@ -17,6 +17,7 @@ from rushlight.ops.arguments import ArgumentKindError, described, in_range
 from rushlight.ops.create import creation
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.older import rearranged
+from rushlight.ops.index.gather import classes
 from rushlight.ops.index.select import nonzero
 from rushlight.ops.pointwise import arithmetic as e, division
 from rushlight.ops.reduce import reductions
@@ -474,13 +475,14 @@ def one_hot(tensor: Value, num_classes: int = -1) -> Value:
         and not tensor._spec.device.device.limits.asynchronous
     ):
         outside: Any = reductions.any_(e.bitwise_or(e.lt(tensor, 0), e.ge(tensor, num_classes)))
-        # On asynchronous devices, where a check would wait, it is a row of zeros.
         if outside.item():
             raise RushlightError(
                 f"one_hot: class values of {tensor._spec!r} must lie between 0 and "
                 f"{num_classes - 1}"
             )
-    device = tensor._spec.device.device.name
-    return e.cast(
-        e.eq(views.unsqueeze(tensor, -1), creation.arange(num_classes, device=device)), int64
-    )
+    numbers = creation.arange(num_classes, device=tensor._spec.device.device.name)
+    if tensor._spec.device.device.limits.asynchronous and not tensor._spec.hidden:
+        # The read raises when the device is waited for; see Note [Status words].
+        flat = views.reshape(tensor, (tensor._spec.numel,))
+        tensor = views.reshape(classes(numbers, flat), tensor._spec.shape)
+    return e.cast(e.eq(views.unsqueeze(tensor, -1), numbers), int64)

@@ -42,6 +42,7 @@ sinh = elementwise(
     "Hyperbolic sine.",
     FIELD,
     vjp=lambda g, out, x: g * (s.exp(x) * 0.5 + s.exp(-x) * 0.5),
+    autocast={"gpu": "float32"},
 )
 cosh = elementwise(
     "cosh",
@@ -49,6 +50,7 @@ cosh = elementwise(
     "Hyperbolic cosine.",
     FIELD,
     vjp=lambda g, out, x: g * (s.exp(x) * 0.5 - s.exp(-x) * 0.5),
+    autocast={"gpu": "float32"},
 )
 tan = elementwise(
     "tan",
@@ -56,6 +58,7 @@ tan = elementwise(
     "Tangent.",
     FIELD,
     vjp=lambda g, out, x: g * (out * out + 1),
+    autocast={"gpu": "float32"},
 )
 asin = elementwise(
     "asin",
@@ -63,6 +66,7 @@ asin = elementwise(
     "Inverse sine.",
     FIELD,
     vjp=lambda g, out, x: g / s.sqrt(1 - x * x),
+    autocast={"gpu": "float32"},
 )
 acos = elementwise(
     "acos",
@@ -70,6 +74,7 @@ acos = elementwise(
     "Inverse cosine.",
     FIELD,
     vjp=lambda g, out, x: -g / s.sqrt(1 - x * x),
+    autocast={"gpu": "float32"},
 )
 atan = elementwise(
     "atan",
@@ -115,6 +120,7 @@ atan2 = elementwise(
     "Angle of the point (x, y), from -pi to pi.",
     FLOAT,
     vjp=_atan2_vjp,
+    autocast={"gpu": "widest"},
 )
 
 
@@ -177,6 +183,7 @@ expm1 = elementwise(
     FIELD,
     vjp=lambda g, out, x: g * (out + 1),
     special="expm1",
+    autocast={"gpu": "float32"},
 )
 log1p = elementwise(
     "log1p",
@@ -185,6 +192,7 @@ log1p = elementwise(
     FIELD,
     vjp=lambda g, out, x: g / (x + 1),
     special="log1p",
+    autocast={"gpu": "float32"},
 )
 log10 = elementwise(
     "log10",
@@ -192,6 +200,7 @@ log10 = elementwise(
     "Logarithm to base 10.",
     FIELD,
     vjp=lambda g, out, x: g / (x * _LN10),
+    autocast={"gpu": "float32"},
 )
 
 
@@ -323,6 +332,7 @@ erfinv = elementwise(
     vjp=lambda g, out, x: g * (s.exp(out * out) * (math.sqrt(math.pi) / 2)),
     inplace_top=False,
     special="erfinv",
+    autocast={"gpu": "float32"},
 )
 
 second_name("arcsin", asin)

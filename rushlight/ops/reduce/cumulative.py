@@ -306,7 +306,7 @@ def _flat(x: Value) -> Value:
     return views.reshape(x, (x._spec.numel,))
 
 
-@composite("cumsum", inplace="result", out="dtype", pure=True)
+@composite("cumsum", inplace="result", out="dtype", pure=True, autocast={"gpu": "dtype"})
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Sum of the elements up to each along a dimension.
 
@@ -329,7 +329,7 @@ def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     return _accumulated(_cumsum, input, dim, dtype)
 
 
-@composite("cumprod", inplace="result", out="dtype", pure=True)
+@composite("cumprod", inplace="result", out="dtype", pure=True, autocast={"gpu": "dtype"})
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Product of the elements up to each along a dimension.
 

@@ -216,7 +216,7 @@ def _reduced_shape(shape: Shape, dims: tuple[int, ...]) -> Shape:
     return tuple(n for i, n in enumerate(shape) if i not in dims)
 
 
-@composite("sum", out="dtype", pure=True)
+@composite("sum", out="dtype", pure=True, autocast={"gpu": "dtype"})
 def sum(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -288,7 +288,7 @@ def amin(input: Value, dim: Dims = (), keepdim: bool = False) -> Value:
     return _extreme(_amin, input, dim, keepdim)
 
 
-@composite("prod", out="dtype", pure=True)
+@composite("prod", out="dtype", pure=True, autocast={"cpu": "float32", "gpu": "dtype"})
 def prod(
     input: Value, dim: int | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:
@@ -399,7 +399,7 @@ def var(
     return e.div(total, float(max(count - correction, 0)))
 
 
-@composite("logsumexp", out="cast", pure=True, special="logsumexp")
+@composite("logsumexp", out="cast", pure=True, special="logsumexp", autocast={"gpu": "float32"})
 def logsumexp(input: Value, dim: Dims, keepdim: bool = False) -> Value:
     """log(sum(exp(input))) without overflow.
 

@@ -55,7 +55,7 @@ def _along(kernel: Any, x: Value, dim: int | None, dtype: DType | None, op: str)
     return kernel(x, dim=dim)
 
 
-@composite("softmax", out="exact", pure=True)
+@composite("softmax", out="exact", pure=True, autocast={"gpu": "dtype"})
 def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
     """exp(input) / sum(exp(input)) along a dimension.
 
@@ -66,7 +66,7 @@ def softmax(input: Value, dim: int | None = None, dtype: DType | None = None) ->
     return _along(_softmax, input, dim, dtype, "softmax")
 
 
-@composite("log_softmax", out="exact", pure=True)
+@composite("log_softmax", out="exact", pure=True, autocast={"gpu": "dtype"})
 def log_softmax(input: Value, dim: int | None = None, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along a dimension."""
     return _along(_log_softmax, input, dim, dtype, "log_softmax")

@@ -15,7 +15,7 @@ from rushlight.ops.index import gather
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.reductions import Dims, wrap_dims
-from rushlight.ops.registry import composite, stores
+from rushlight.ops.registry import casts, composite, stores
 from rushlight.ops.view import reshaping, views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
@@ -262,6 +262,7 @@ def _power_sum(x: Value, p: float, dim: Dims, keepdim: bool) -> Value:
     return e.select(none, 0, e.pow(e.select(none, 1, total), 1 / p))
 
 
+@casts({"gpu": "dtype"})
 @stores("exact")
 def vector_norm(
     x: Value, ord: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
@@ -318,7 +319,7 @@ def _empty_extreme(x: Value, dim: Dims, keepdim: bool, ord: float = math.inf) ->
     return reductions.amax(e.abs(x), dim, keepdim)
 
 
-@composite("trace", pure=True)
+@composite("trace", pure=True, autocast={"cpu": "float32"})
 def trace(input: Value) -> Value:
     """The sum of a matrix's diagonal."""
     if len(input._spec.shape) != 2:

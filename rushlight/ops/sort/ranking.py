@@ -277,7 +277,7 @@ def _at_quantiles(op: str, rows: Value, points: Value, interpolation: str) -> Va
     return views.permute(below, [count, *range(count)])
 
 
-@composite("quantile", out="exact")
+@composite("quantile", out="exact", autocast={"cpu": "float32"})
 def quantile(
     input: Value,
     q: Any,
@@ -295,7 +295,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
-@composite("nanquantile", out="exact")
+@composite("nanquantile", out="exact", autocast={"cpu": "float32"})
 def nanquantile(
     input: Value,
     q: Any,

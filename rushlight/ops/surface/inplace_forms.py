@@ -17,7 +17,7 @@ from rushlight.ops.surface import inplace_views
 from rushlight.ops.surface.signatures import explain
 from rushlight.ops.view import inplace
 from rushlight.tape.record.needed import edge_of
-from rushlight.tape.record.state import STATE
+from rushlight.tape.record.state import STATE, without_autocast
 from rushlight.tape.record.value import Value
 
 Method = Callable[..., Any]
@@ -58,7 +58,7 @@ def _stored(name: str, function: Callable[..., Any], linear: bool = False) -> Me
         readers = (self,) if linear else (self, *others, *named.values())
         kept = e.clone(self) if STATE.get().grad and _is_recorded(readers) else self
         try:
-            result = function(kept, *others, **named)
+            result = without_autocast(function, (kept, *others), named)
         except Exception as error:
             explain(f"{name}_", method, error, (self, *others), named)
             raise
@@ -95,7 +95,7 @@ def _scattering(name: str, function: Callable[..., Any], linear: bool) -> Method
             if not worth:
                 return usual(self, *others, **named)
             inplace.check_writable(self, f"{name}_")
-            made = scatter_onto.write(self, lambda: plain(self, *others, **named))
+            made = scatter_onto.write(self, lambda: without_autocast(plain, (self, *others), named))
         except Exception as error:
             explain(f"{name}_", method, error, (self, *others), named)
             raise

@@ -37,6 +37,7 @@ def leaving(function: Function) -> Function:
             raise
 
     operator.__name__ = function.__name__
+    operator.casts = getattr(function, "casts", None)  # type: ignore[attr-defined]
     return operator
 
 

@@ -25,6 +25,7 @@ from rushlight.ops.surface.keywords import Names
 from rushlight.ops.surface.signatures import explain
 from rushlight.tape.program.memo import kinds_of, memo
 from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.state import without_autocast
 from rushlight.tape.record.value import Value
 
 
@@ -100,7 +101,7 @@ def _storing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 )
             if kind == "dtype":
                 named["dtype"] = out._spec.dtype
-        made = function(*args, **named)
+        made = without_autocast(function, args, named)
         if (
             kind == "bounds"
             and isinstance(out, Value)

@@ -77,7 +77,7 @@ def view_as_real(input: Value) -> Value:
     return split(input)
 
 
-@composite("view_as_complex")
+@composite("view_as_complex", autocast={"cpu": "float32"})
 def view_as_complex(input: Value) -> Value:
     """A real tensor whose last dimension of 2 holds real and imaginary parts as a complex one.
 

@@ -197,12 +197,13 @@ def _all_followed(steps: Sequence[Step], given: Sequence[Spec], results: Sequenc
 class Kinds:
     """The kinds of calls of one function."""
 
-    __slots__ = ("depends", "function", "public", "tables")
+    __slots__ = ("casts", "depends", "function", "public", "tables")
 
     def __init__(self, function: Callable[..., Any], depends: Callable[[], Any] | None) -> None:
         self.function = function
         self.public: Any = None  # the function
         self.depends = depends  # returns further state that the result depends on
+        self.casts = getattr(function, "casts", None)  # see Note [Autocast]
         self.tables = Cache(), Cache()  # without and with gradients
 
     def call(
@@ -210,6 +211,8 @@ class Kinds:
     ) -> Any:
         """A call that is not known, or has something special around it."""
         state = STATE.get()
+        if state.autocast is not None and self.casts is not None:
+            return state.autocast.call(self.casts, self.public, args, named)
         if not _may_recall(state):
             return self.function(*args, **named)
         table = self.tables[state.grad]
@@ -236,7 +239,10 @@ class Kinds:
 
     def call_any(self, args: Sequence[Any], named: dict[str, Any]) -> Any:
         """A call whose arguments the generated key does not cover."""
-        if not _may_recall(STATE.get()):
+        state = STATE.get()
+        if state.autocast is not None and self.casts is not None:
+            return state.autocast.call(self.casts, self.public, args, named)
+        if not _may_recall(state):
             return self.function(*args, **named)
         values: list[Value] = []
         try:
@@ -297,7 +303,7 @@ class Kinds:
 
 def _may_recall(state: State) -> bool:
     """Whether programs may run: see Note [Memo] 3."""
-    if state.autocast is not None or state.trace is not None or state.dual is not None:
+    if state.trace is not None or state.dual is not None:
         return False
     return not state.batch or (state.region is None and state.saving is None)
 
@@ -314,24 +320,24 @@ def _apart(
     So the trace distinguishes the positions. Also all tensors in order, and the given ones by the
     handles' identities.
     """
-    seen: set[int] = set()
     values: list[Value] = []
     twins: dict[int, Value] = {}
+    placed = [_each_apart(a, values, twins) for a in args]
+    by_name = {name: _each_apart(a, values, twins) for name, a in named.items()}
+    return placed, by_name, values, twins
 
-    def apart(a: Any) -> Any:
-        if a.__class__ is list or a.__class__ is tuple:
-            return a.__class__([apart(b) for b in a])
-        if isinstance(a, Value):
-            if id(a) in seen:
-                twin = call.make_value(a._spec, a._memory, a._offset, a._node)
-                twin._base, twin._history = a._base, history_of(a)
-                twins[id(twin)] = a
-                a = twin
-            seen.add(id(a))
-            values.append(a)
-        return a
 
-    return [apart(a) for a in args], {name: apart(a) for name, a in named.items()}, values, twins
+def _each_apart(a: Any, values: list[Value], twins: dict[int, Value]) -> Any:
+    if a.__class__ is list or a.__class__ is tuple:
+        return a.__class__([_each_apart(b, values, twins) for b in a])
+    if isinstance(a, Value):
+        if any(v is a for v in values):
+            twin = call.make_value(a._spec, a._memory, a._offset, a._node)
+            twin._base, twin._history = a._base, history_of(a)
+            twins[id(twin)] = a
+            a = twin
+        values.append(a)
+    return a
 
 
 def _without(twins: dict[int, Value], result: Any) -> Any:

@@ -10,8 +10,9 @@
    key is generated from the function's parameters at its first call: a test per argument costs a
    tenth of a loop. A call whose trace does not determine it is kept as unknown and runs the
    function.
-3. Autocast, dual levels and traces choose by their own state: there the function runs. In a region,
-   under hooks of saves and inside `vmap` programs run as calls (`call.run`).
+3. Dual levels and traces choose by their own state: there the function runs. Under autocast an op
+   that lists its casts is called again with cast operands (Note [Autocast]). In a region, under
+   hooks of saves and inside `vmap` programs run as calls (`call.run`).
 4. A program of one step is that step's plan. One whose operands and results are small together
    (`SMALL`) runs as one plan and is one record (`Program.as_plan`): each step's record would cost
    more than its work. Any other runs step by step.
@@ -87,7 +88,7 @@ def kinds_of(function: Callable[..., Any]) -> Kinds | None:
 
 def _specialised(kinds: Kinds) -> Callable[..., Any]:
     """Give the public function generated code for its parameters."""
-    code, count, by_name = _code(kinds.function, kinds.depends is not None)
+    code, count, by_name = _code(kinds)
     public = kinds.public
     # In this order another thread that calls it gets the old code or all of the new.
     public.__defaults__ = (ABSENT,) * count
@@ -148,8 +149,9 @@ def _is_ints(hint: Any) -> bool:
     return bool(inner) and all(m in (int, type(None), Ellipsis) for i in inner for m in _members(i))
 
 
-def _code(function: Callable[..., Any], depends: bool) -> tuple[types.CodeType, int, list[str]]:
+def _code(of: Kinds) -> tuple[types.CodeType, int, list[str]]:
     """A memo's code, the number of positional parameters, and the names of the others."""
+    function = of.function
     inner = inspect.unwrap(function)
     parameters = list(inspect.signature(inner).parameters.values())
     try:
@@ -164,7 +166,7 @@ def _code(function: Callable[..., Any], depends: bool) -> tuple[types.CodeType, 
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
     names = [*by_place, *by_name]
     collects = any(kinds[n] == "any" for n in (*names, *([rest] if rest else [])))
-    looks, key = [], ["_kinds.depends()"] if depends else []
+    looks, key = [], ["_kinds.depends()"] if of.depends is not None else []
     for name in (*by_place, *([rest] if rest else []), *by_name):
         look, entry = _key_entry(name, kinds[name], name == rest, collects)
         looks += look
@@ -188,6 +190,7 @@ def _code(function: Callable[..., Any], depends: bool) -> tuple[types.CodeType, 
         ),
         key="".join(f"{entry}, " for entry in key),
         values=values,
+        special="_state.special" + (" or _state.autocast" if of.casts is not None else ""),
         run=indent(_RUN_ONE.format(x=tensors[0]), " " * 8)
         if len(tensors) == 1 and not collects
         else "",
@@ -240,7 +243,7 @@ def bind(_kinds):
         try:
 {looks}
             _key = ({key})
-            _found = None if _state.special else _kinds.tables[_state.grad][_key]
+            _found = None if {special} else _kinds.tables[_state.grad][_key]
         except KeyError:
             _found = None
         except (AttributeError, TypeError):  # no tensor, or no hash

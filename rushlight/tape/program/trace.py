@@ -3,7 +3,7 @@
 # Note [Traces]
 1. While `State.trace` is a list, every call goes through `call.run`, which notes it there. A pure
    function of tensors and static arguments makes the same calls whenever the specs and the static
-   arguments are the same, so its notes are a Program.
+   arguments are the same, so its notes are a Program. Autocast is off inside.
 2. There is no Program where the notes do not determine the result: an in-place write or a read of
    elements (`impure`), an operand that is neither an input nor the result of a noted call, one
    tensor in two positions, a step in another grad mode than the function's, a view that may reach
@@ -29,7 +29,7 @@ def trace(
     that the function passes on.
     """
     notes: list[Noted | None] = []
-    with Changed(trace=notes):
+    with Changed(trace=notes, autocast=None):
         made = function()
     return made, _program(notes, values, made, params)
 

@@ -28,7 +28,7 @@ from rushlight.tape.memory import replay
 from rushlight.tape.record import needed, template
 from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.source_line import CALLED, OURS, user_frame
-from rushlight.tape.record.state import STATE, is_inference
+from rushlight.tape.record.state import STATE, is_inference, without_autocast
 from rushlight.tape.record.value import Node, Output, Value, history_of
 
 new = object.__new__
@@ -432,17 +432,20 @@ def make_call(
 ) -> Callable[..., Any]:
     """The function of an elementwise op with so many operands. See Note [Call template]."""
     numbers = {}
+    casts = op.casts is not None
     if arity == 2:
-        bind = defined(template.calling_number(), "bind")
+        bind = defined(template.calling_number(casts), "bind")
         numbers = {kind: bind(table, fallback, {}) for kind, table in op.number_plans.items()}
-    code = template.calling(arity, second, is_operator)
+    code = template.calling(arity, second, is_operator, casts)
     return defined(code, "bind")(op.plans, fallback, numbers)
 
 
 def stored(fallback: Callable[..., Any], operands: tuple[Any, ...], out: Any) -> Any:
     """A call with `out=`, or with an operand too many. See Note [Out arguments]."""
-    result = fallback(*operands)  # which counts its operands
-    return result if out is None else needed.Needed.store_out(fallback.__name__, out, result)
+    if out is None:
+        return fallback(*operands)  # which counts its operands
+    result = without_autocast(fallback, operands, {})
+    return needed.Needed.store_out(fallback.__name__, out, result)
 
 
 class _NoPlan:

@@ -20,7 +20,7 @@ Static = tuple[Any, ...]
 class Op:
     """A named, pure function of arrays. Families (in `ops/`) define `make_plan` and `make_grad`."""
 
-    __slots__ = ("causes", "doc", "inputs", "name", "number_plans", "plans")
+    __slots__ = ("casts", "causes", "doc", "inputs", "name", "number_plans", "plans")
 
     # Whether a device may round float32 factors to TF32 where `core/precision.py` allows it.
     may_round = False
@@ -31,6 +31,7 @@ class Op:
         )
         self.name = name
         self.doc = doc
+        self.casts: Any = None  # of an op that autocast lists: see Note [Autocast] 2
         # The number of first inputs that count as causes of a nonfinite result; None: all. Of a
         # derivative: the gradients.
         self.causes: int | None = None

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rushlight.core.dtypes import DType
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
 
@@ -41,29 +40,29 @@ class State:
 
     grad: bool = True
     region: Any = None
-    autocast: DType | None = None
+    autocast: Any = None  # settings that listed ops ask; see Note [Autocast]
     inference: bool = False
     trace: list[Noted | None] | None = None  # takes a note of every call; see Note [Traces]
     saving: Any = None  # hooks for saved tensors; see Note [Saved tensor hooks]
     saving_refused: str | None = None  # the reason why such hooks are refused
     batch: tuple[Any, ...] = ()  # the levels of every vmap around; see Note [Batching]
     dual: Any = None  # the level of tangents; see Note [Dual values]
-    special: bool = field(init=False)  # something besides the grad mode is set
+    special: bool = field(init=False)  # something besides the grad mode and autocast is set
     regional: bool = field(init=False)  # that is a region, or hooks of saves, and nothing else
     birth: int = field(init=False)  # the version of new storages
-    # The same state in the other grad mode, made on demand.
+    # The same state in the other grad mode, and without autocast, made on demand.
     turned: State | None = field(init=False, compare=False, repr=False)
+    bare: State | None = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         fill = object.__setattr__
-        quiet = (
-            self.autocast is None and self.trace is None and not self.batch and self.dual is None
-        )
+        quiet = self.trace is None and not self.batch and self.dual is None
         alone = self.region is None and self.saving is None
         fill(self, "special", not (quiet and alone))
         fill(self, "regional", quiet and not alone)
         fill(self, "birth", INFERENCE if self.inference else 0)
         fill(self, "turned", None)
+        fill(self, "bare", None)
         if self.inference and self.grad:  # `enable_grad` inside records nothing either
             fill(self, "grad", False)
 
@@ -83,6 +82,16 @@ class State:
                 object.__setattr__(found, "turned", self)
             if found.region is self.region:  # not where `set_program_region` came in between
                 object.__setattr__(self, "turned", found)
+        return found
+
+    def without_autocast(self) -> State:
+        """The same state with autocast off, cached: listed ops run in it."""
+        if self.autocast is None:
+            return self
+        found = self.bare
+        if found is None:
+            found = self.with_changes(autocast=None)
+            object.__setattr__(self, "bare", found)
         return found
 
 
@@ -107,6 +116,20 @@ def set_program_region(region: Any) -> None:
         STATE.set(state.with_changes(region=region))
 
 
+def without_autocast(
+    function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]
+) -> Any:
+    """Call a function with autocast off."""
+    state = STATE.get()
+    if state.autocast is None:
+        return function(*args, **named)
+    try:  # not `Changed`, which makes a state
+        STATE.set(state.without_autocast())
+        return function(*args, **named)
+    finally:
+        STATE.set(state)
+
+
 def impure() -> None:
     """Mark a trace as incomplete: this is no call of an op."""
     trace = STATE.get().trace
@@ -124,11 +147,21 @@ class Changed:
         self.changes = changes
         self.tokens: list[Token[State]] = []
 
-    def __enter__(self) -> None:
-        before = STATE.get()
+    def after(self, before: State) -> State:
+        """The state inside."""
         changes = self.changes
         only_mode = len(changes) == 1 and "grad" in changes
-        after = before.in_mode(changes["grad"]) if only_mode else before.with_changes(**changes)
+        return before.in_mode(changes["grad"]) if only_mode else before.with_changes(**changes)
+
+    def again(self) -> Changed:
+        """The same change, for another block: of a decorated function, in any thread."""
+        made = object.__new__(type(self))
+        made.changes, made.tokens = self.changes, []
+        return made
+
+    def __enter__(self) -> Any:
+        before = STATE.get()
+        after = self.after(before)
         try:
             token = STATE.set(after)
             self.tokens = [*self.tokens, token]
@@ -148,31 +181,30 @@ class Changed:
             STATE.set(PROGRAM if token.old_value is Token.MISSING else token.old_value)
 
     def __call__(self, function: F) -> F:
-        changes = self.changes
         if inspect.isgeneratorfunction(function):
-            return _stepwise(changes, function)  # type: ignore[return-value]
+            return _stepwise(self, function)  # type: ignore[return-value]
 
         @functools.wraps(function)
         def inside(*args: object, **named: object) -> object:
-            with Changed(**changes):
+            with self.again():
                 return function(*args, **named)
 
         return inside  # type: ignore[return-value]
 
 
 def _stepwise(
-    changes: dict[str, Any], function: Callable[..., Generator[Any, Any, Any]]
+    change: Changed, function: Callable[..., Generator[Any, Any, Any]]
 ) -> Callable[..., Any]:
     """A generator function under a change of state, which holds only while it runs."""
 
     @functools.wraps(function)
     def inside(*args: Any, **named: Any) -> Generator[Any, Any, Any]:
-        with Changed(**changes):
+        with change.again():
             steps = function(*args, **named)
         send: Callable[[], Any] = functools.partial(next, steps)
         while True:
             try:
-                with Changed(**changes):
+                with change.again():
                     item = send()
             except StopIteration as end:
                 return end.value
@@ -180,7 +212,7 @@ def _stepwise(
                 answer = yield item
                 send = functools.partial(steps.send, answer)
             except GeneratorExit:
-                with Changed(**changes):
+                with change.again():
                     steps.close()
                 raise
             except BaseException as error:
@@ -241,6 +273,8 @@ def is_inference_mode_enabled() -> bool:
 
 class set_grad_enabled(Changed):
     """Turns recording on or off, at once; as a `with` block, until its end."""
+
+    at_once = False
 
     def __init__(self, mode: bool) -> None:
         super().__init__(grad=bool(mode))

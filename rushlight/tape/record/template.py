@@ -75,6 +75,7 @@ def bind(plans, fallback, numbers):
         nonlocal last
 {found}
         state = get_state()
+{cast}
         if state.special or {views}:
             return run(plan, ({operands},){params})
 {take}
@@ -85,6 +86,12 @@ def bind(plans, fallback, numbers):
 {handle}
 {node}
     return function
+"""
+
+# A call of a listed op: see Note [Autocast] 2.
+_CAST = """\
+if state.autocast is not None:
+    return fallback({operands}{number})
 """
 
 # A call with `out`, or with more than its operands. See Note [Call template] 5.
@@ -191,30 +198,33 @@ def launching() -> CodeType:
 
 
 @functools.cache
-def calling(arity: int, second: str = "other", is_operator: bool = False) -> CodeType:
+def calling(
+    arity: int, second: str = "other", is_operator: bool = False, casts: bool = False
+) -> CodeType:
     """The code of `bind(plans, fallback, numbers)`, which returns the function.
 
-    `second` names the second operand. An operator takes operands alone.
+    `second` names the second operand. An operator takes operands alone. `casts`: autocast lists it.
     """
     names = ["input", second][:arity] + [f"x{i}" for i in range(2, arity)]
     operands = ", ".join(names)
     if arity > 2:
         specs = ", ".join(f"{name}._spec" for name in names)
         found = _FOUND_MORE.format(operands=operands, specs=specs)
-        return _call(names, "*operands", found)
+        return _call(names, "*operands", found, casts)
     found = (_FOUND_ONE if arity == 1 else _FOUND_TWO).format(x=names[0], y=names[-1])
     if is_operator:
-        return _call(names, operands, found)
-    return _call(names, f"{operands}, *rest, out=None", _MORE.format(operands=operands) + found)
+        return _call(names, operands, found, casts)
+    found = _MORE.format(operands=operands) + found
+    return _call(names, f"{operands}, *rest, out=None", found, casts)
 
 
 @functools.cache
-def calling_number() -> CodeType:
+def calling_number(casts: bool = False) -> CodeType:
     """The code of `bind`, whose function takes an operand and a number."""
-    return _call(["input"], "input, number", _FOUND_NUMBER.format(x="input"), number=True)
+    return _call(["input"], "input, number", _FOUND_NUMBER.format(x="input"), casts, number=True)
 
 
-def _call(names: list[str], taken: str, found: str, number: bool = False) -> CodeType:
+def _call(names: list[str], taken: str, found: str, casts: bool, number: bool = False) -> CodeType:
     """The code of `bind` for operands of these names, with the parameters and the lookup."""
     operands = ", ".join(names)
     given = "(number,)" if number else "()"
@@ -241,6 +251,9 @@ def _call(names: list[str], taken: str, found: str, number: bool = False) -> Cod
     text = _CALL.format(
         taken=taken,
         found=indent(found, " " * 8),
+        cast=indent(_CAST.format(operands=operands, number=", number" if number else ""), " " * 8)
+        if casts
+        else "",
         views=" or ".join(f"{name}._base is not None" for name in names),
         operands=operands,
         params=", (number,)" if number else "",

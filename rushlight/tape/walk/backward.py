@@ -549,9 +549,15 @@ def _traced(
 def _by_rule(
     node: Node, grads: list[Value | None], outs: Sequence[Value], saved: Sequence[Value]
 ) -> Parts:
-    parts = node.grad.rule(grads, spread_values(node, outs, saved), node.params)
+    state, op = STATE.get(), node.plan.op
+    own = state if op.inputs is not None else state.without_autocast()  # a user's rule sees it
+    try:
+        STATE.set(own)
+        parts = node.grad.rule(grads, spread_values(node, outs, saved), node.params)
+    finally:
+        STATE.set(state)
     if len(parts) != len(node.plan.ins):
-        name, count = node.plan.op.name, len(node.plan.ins)
+        name, count = op.name, len(node.plan.ins)
         raise RushlightError(
             f"{name}: its derivative gave {len(parts)} gradients for {count} inputs"
         )

@@ -8,6 +8,7 @@ from typing import Any
 from rushlight.core.dtypes import float64
 from rushlight.ops.view import views
 from rushlight.tensor import Tensor, as_tensor, tensor
+from rushlight.utils.data.dataset import Rows
 
 
 def _is_array(value: Any) -> bool:
@@ -54,6 +55,8 @@ def collate(
     batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Any:
     """Collate samples into one batch; `collate_fn_map` has functions for further types."""
+    if isinstance(batch, Rows) and not collate_fn_map:
+        return batch.stacked()
     first = batch[0]
     for kind, function in (collate_fn_map or {}).items():
         if isinstance(first, kind):

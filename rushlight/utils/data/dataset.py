@@ -8,9 +8,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from rushlight.core.dtypes import int64
 from rushlight.ops.random.permutation import randperm
 from rushlight.ops.random.random import Generator
-from rushlight.tensor import Tensor
+from rushlight.tensor import Tensor, tensor
 
 T = TypeVar("T", covariant=True)
 
@@ -46,10 +47,45 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
-        return tuple(tensor[index] for tensor in self.tensors)
+        return tuple(each[index] for each in self.tensors)
+
+    def __getitems__(self, indices: list[int]) -> Sequence[tuple[Tensor, ...]]:
+        own = type(self).__getitem__ is TensorDataset.__getitem__
+        if own and indices and not any(each.is_sparse for each in self.tensors):
+            return Rows(self.tensors, indices)
+        return [self[i] for i in indices]
 
     def __len__(self) -> int:
         return self.tensors[0].shape[0]
+
+
+class Rows(Sequence[tuple[Tensor, ...]]):
+    """Samples of a TensorDataset: views when they are read, one gather when they are collated."""
+
+    __slots__ = ("indices", "tensors")
+
+    def __init__(self, tensors: tuple[Tensor, ...], indices: list[int]) -> None:
+        self.tensors = tensors
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(len(self))[at]]
+        return tuple(each[self.indices[at]] for each in self.tensors)
+
+    def stacked(self) -> list[Tensor]:
+        """The batch of each tensor."""
+        places: dict[Any, Tensor] = {}
+        made = []
+        for each in self.tensors:
+            device = each.device
+            if device not in places:
+                places[device] = tensor(self.indices, dtype=int64, device=device)
+            made.append(each[places[device]])
+        return made
 
 
 class StackDataset(Dataset[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -199,8 +200,14 @@ def scattered(make: Make) -> Iterator[Sample]:
     yield at(make(2, 3, 4), 1, make.index(2, 5, 3, limit=3), make(2, 5, 3))
 
 
+def unsure(sample: Sample) -> Sample:
+    """One that stores several elements at one place: each gets the gradient of the last."""
+    return replace(sample, smooth=False)
+
+
 def scatters(make: Make) -> Iterator[Sample]:
-    yield from scattered(make)
+    yield from map(unsure, scattered(make))
+    yield at(make(3, 4), 0, np.array([[2, 0, 1, 2], [0, 1, 2, 1]]), make(2, 4))
     yield at(make(3, 4), 1, make.index(3, 2, limit=4), 1)
     if make.dtype is not bool_:
         yield at(make(6), 0, make.index(9, limit=6), make(9), reduce="add")
@@ -226,6 +233,12 @@ def slices(make: Make) -> Iterator[Sample]:
     yield at(make(4, 3), 0, make.index(5, limit=4), make(5, 3))
     yield at(make(2, 5), 1, make.index(3, limit=5), make(2, 3))
     yield at(make(2, 3, 4), -2, np.array([2, 0]), make(2, 2, 4))
+
+
+def copies(make: Make) -> Iterator[Sample]:
+    *several, last = slices(make)
+    yield from map(unsure, several)
+    yield last
 
 
 def added(make: Make) -> Iterator[Sample]:
@@ -254,8 +267,9 @@ def taken(make: Make) -> Iterator[Sample]:
 
 
 def puts(make: Make) -> Iterator[Sample]:
-    yield at(make(3, 4), make.index(2, 5, limit=12), make(2, 5))
-    yield at(make(7), np.array([0, -1, 0, 3]), make(4))
+    yield unsure(at(make(3, 4), make.index(2, 5, limit=12), make(2, 5)))
+    yield unsure(at(make(7), np.array([0, -1, 0, 3]), make(4)))
+    yield at(make(7), np.array([0, -1, 3]), make(3))
     if make.dtype is not bool_:
         yield at(make(7), np.array([0, -1, 0, 3]), make(4), accumulate=True)
 
@@ -290,8 +304,8 @@ def fixed(make: Make) -> Iterator[Sample]:
 
 
 def placed(make: Make) -> Iterator[Sample]:
-    yield at(make(4, 3), make.index(5, limit=4), make(5, 3))
-    yield at(make(4, 3), make.index(5, limit=4), make.index(2, 1, limit=3), make(2, 5))
+    yield unsure(at(make(4, 3), make.index(5, limit=4), make(5, 3)))
+    yield unsure(at(make(4, 3), make.index(5, limit=4), make.index(2, 1, limit=3), make(2, 5)))
     yield at(make(4, 3), np.array([1, -1]), make(3))
     yield at(make(4, 3), make.mask(4, 3), make())
     if make.dtype is not bool_:
@@ -336,7 +350,7 @@ ROWS = [
     Row("scatter_reduce", scatter_reduce, reduced, (*FLOAT[-2:], int64), COMPOSED, layouts=False),
     Row("segment_reduce", segment_reduce, segments, FLOAT[-2:], COMPOSED, layouts=False),
     Row("index_add", index_add, added, ALL, SUMMED),
-    Row("index_copy", index_copy, slices, ALL, EXACT),
+    Row("index_copy", index_copy, copies, ALL, EXACT),
     Row("index_fill", index_fill, fills, ALL, EXACT),
     Row(
         "index_reduce",
