@@ -226,8 +226,12 @@ def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 lets the system choose."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((host, port))
-    listener.listen(4096)
+    try:
+        listener.bind((host, port))
+        listener.listen(4096)
+    except OSError:
+        listener.close()
+        raise
     return listener
 
 
