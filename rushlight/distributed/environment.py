@@ -91,6 +91,18 @@ def local_rank() -> int:
     return next((n for n in map(_number, names) if n is not None), 0)
 
 
+def local_size(otherwise: int) -> int:
+    """How many of the processes are on this host; `otherwise` where nothing tells it."""
+    names = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
+    return next((n for n in map(_number, names) if n is not None), otherwise)
+
+
+def core_count() -> int:
+    """The cores this process may use."""
+    found = getattr(os, "sched_getaffinity", None)
+    return len(found(0)) if found is not None else os.cpu_count() or 1
+
+
 def debug_level() -> str:
     """TORCH_DISTRIBUTED_DEBUG: DETAIL compares every collective's call before it runs."""
     return os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()

@@ -25,7 +25,7 @@ from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.store import Store, Watch, start_server
 from rushlight.distributed.transport import Moving, Transport
-from rushlight.distributed.waiting import Call, finish
+from rushlight.distributed.waiting import Call, Pace, finish
 from rushlight.distributed.work import Work, Worker
 from rushlight.tape.record.state import no_grad
 
@@ -103,6 +103,7 @@ class World:
         self.running = ""
         self.compares = environment.debug_level() == "DETAIL"
         self.count = 0
+        Pace.choose(environment.local_size(place.size))
         if watch is not None:
             watch.place = lambda: self.running or "it is in no collective"
 

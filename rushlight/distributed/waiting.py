@@ -8,12 +8,24 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rushlight.distributed import environment
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.store import Watch
 from rushlight.distributed.transport import Moving
 
-_EAGER = 0.01  # seconds of testing without sleep
 _NAP = 50e-6
+
+
+class Pace:
+    """How long a wait tests without sleep: where processes share cores, another needs the core."""
+
+    FREE, CROWDED = 0.01, 0.0002
+    eager = FREE
+
+    @classmethod
+    def choose(cls, processes: int) -> None:
+        """Set it for a number of processes on this host."""
+        cls.eager = cls.CROWDED if processes > environment.core_count() else cls.FREE
 
 
 class Call(NamedTuple):
@@ -34,7 +46,7 @@ def finish(moving: Moving, call: Call, watch: Watch | None, timeout: float) -> N
         if moving.done():
             return
         began = time.monotonic()
-        eager = began + (_EAGER if threading.current_thread() is threading.main_thread() else 0)
+        eager = began + (Pace.eager if threading.current_thread() is threading.main_thread() else 0)
         pause, count = os.sched_yield, 0
         while not moving.done():
             count += 1
