@@ -16,6 +16,7 @@ from rushlight.core.errors import NotDifferentiable, RushlightError
 MODULES = """
     torch._C torch._dynamo torch._dynamo.eval_frame torch._jit_internal torch._subclasses
     torch._tensor_str torch.amp.autocast_mode torch.ao.quantization torch.autograd.profiler
+    torch.autograd.profiler_util
     torch.backends.cuda torch.backends.cudnn torch.backends.mps torch.compiler torch.cuda.amp
     torch.cuda.streams torch.distributed torch.distributed.rpc torch.distributed.tensor
     torch.distributions.normal torch.distributions.relaxed_bernoulli torch.export torch.functional
