@@ -102,7 +102,13 @@ CHARTER = ("Owns:", "Takes:", "Gives:", "Never:")
 FILE_LINES = 700
 FUNCTION_LINES = 70
 NOT_NAMES = {"helper", "helpers", "info", "manager", "misc", "stuff", "util", "utils"}
-PYTORCH_NAMES = {"utils", "swa_utils", "external_utils", "symbolic_helper"}  # PyTorch's own
+PYTORCH_NAMES = {  # PyTorch's own
+    "utils",
+    "swa_utils",
+    "external_utils",
+    "symbolic_helper",
+    "profiler_util",
+}
 NUMBERED = re.compile(r"[a-z]_?[23]$")
 NUMBERED_MATHS = {"Chi2", "atan2", "arctan2", "exp2", "log2"}
 
