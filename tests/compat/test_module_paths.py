@@ -123,6 +123,7 @@ def test_older_names_of_mixed_precision() -> None:
 
     assert GradScaler is rl.amp.GradScaler
     with autocast():
-        assert (rl.ones(2, 2) @ rl.ones(2, 2)).dtype is rl.float16
-    with autocast(enabled=False):
-        assert (rl.ones(2, 2) @ rl.ones(2, 2)).dtype is rl.float32
+        assert rl.is_autocast_enabled("cuda") and rl.get_autocast_dtype("cuda") is rl.float16
+        assert (rl.ones(2, 2) @ rl.ones(2, 2)).dtype is rl.float32  # on the CPU
+    with autocast(enabled=False, cache_enabled=False):
+        assert not rl.is_autocast_enabled("cuda") and not rl.is_autocast_cache_enabled()
