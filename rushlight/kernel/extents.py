@@ -57,7 +57,7 @@ def _walks(kernel: Kernel, call: Call) -> list[Walk]:
         return [(dtype, sizes, steps) for dtype, steps in zip(types, strides, strict=True)]
     if isinstance(kernel, Contract):
         x, y, m, n, k = sizes
-        walked = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
+        walked = ((x, y, m, n), (x, y, m, k), (x, y, k, n), (x, y, m, n))[: len(strides)]
         if not x * y * m * n:  # nothing is stored, so nothing is read
             return []
         return [(kernel.dtype, each, steps) for each, steps in zip(walked, strides, strict=True)]

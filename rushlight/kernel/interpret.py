@@ -61,7 +61,8 @@ def signature(kernel: Kernel) -> Signature:
         operands = 1 + len(kernel.inputs)
         return Signature(operands, 3, (3,) * operands, 0)
     if isinstance(kernel, Contract):
-        return Signature(3, 5, (4, 4, 4), len(kernel.params))
+        operands = 4 if kernel.added else 3
+        return Signature(operands, 5, (4,) * operands, len(kernel.params))
     if isinstance(kernel, Attend):
         count = len(operands_of(kernel))
         return Signature(count, 5, (5,) * count, len(params_of(kernel)))
@@ -218,16 +219,17 @@ def _scan(kernel: Scan, call: Call, machine: Machine) -> None:
 
 def _contract(kernel: Contract, call: Call, machine: Machine) -> None:
     x, y, m, n, k = call.sizes
-    shapes = ((x, y, m, n), (x, y, m, k), (x, y, k, n))
-    operands = zip(call.addresses, shapes, call.strides, strict=True)
-    out, a, b = (
+    shapes = ((x, y, m, n), (x, y, m, k), (x, y, k, n), (x, y, m, n))
+    operands = zip(call.addresses, shapes, call.strides, strict=False)
+    out, *given = (
         machine.view(address, kernel.dtype, sizes, steps) for address, sizes, steps in operands
     )
-    values = machine.contract(
-        kernel.compute, machine.load(kernel.dtype, a), machine.load(kernel.dtype, b)
-    )
+    a, b, *added = (machine.load(kernel.dtype, view) for view in given)
+    values = machine.contract(kernel.compute, a, b)
     if kernel.scaled:
         values = _sum_of_scaled(kernel, call, machine, values, machine.load(kernel.dtype, out))
+    for more in added:
+        values = machine.arithmetic["add"](kernel.compute, values, more)
     machine.store(kernel.dtype, out, values)
 
 

@@ -103,12 +103,14 @@ class Contract:
     gives zeros.
 
     One that is `scaled` is of floats and has two params, alpha and beta, of the compute type: it
-    stores alpha * sum + beta * out, rounded once.
+    stores alpha * sum + beta * out, rounded once. One with `added`, of floats and not scaled, has a
+    fourth operand with the sizes of out, which is added to the sum before it is rounded.
     """
 
     dtype: DType
     compute: DType
     scaled: bool = False
+    added: bool = False
 
     @property
     def params(self) -> tuple[DType, ...]:

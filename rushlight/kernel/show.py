@@ -55,7 +55,8 @@ def show(kernel: Kernel) -> str:
             f"contract {kernel.dtype.name} in {kernel.compute.name}\n"
             f"  out[x, y, m, n] = {'p0 * ' if kernel.scaled else ''}"
             "sum over k: a[x, y, m, k] * b[x, y, k, n]"
-            f"{' + p1 * out[x, y, m, n]' if kernel.scaled else ''}\n"
+            f"{' + p1 * out[x, y, m, n]' if kernel.scaled else ''}"
+            f"{' + added[x, y, m, n]' if kernel.added else ''}\n"
         )
     if isinstance(kernel, Attend):
         return _attend(kernel)

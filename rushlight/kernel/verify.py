@@ -289,6 +289,8 @@ def _contract(kernel: Contract) -> None:
     )
     _need(fits, f"contract: {kernel.dtype.name} cannot be summed in {kernel.compute.name}")
     _need(not kernel.scaled or kernel.dtype.kind == "f", "contract: only floats are scaled")
+    adds = kernel.dtype.kind == "f" and not kernel.scaled
+    _need(not kernel.added or adds, "contract: something is added to plain sums of floats alone")
 
 
 def _attend(kernel: Attend) -> None:

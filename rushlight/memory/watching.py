@@ -395,6 +395,7 @@ class _Context:
 
     def _read(self, frame: FrameType, names: tuple[str, ...]) -> None:
         if "plan" in names:
-            self.plan = frame.f_locals.get("plan")
+            found = frame.f_locals.get("plan")
+            self.plan = found if isinstance(found, Plan) else None  # not a device's
         elif self.spec is None and "spec" in names:
             self.spec = frame.f_locals.get("spec")

@@ -19,10 +19,11 @@ ROOT = Path(rushlight.__file__).parent.parent
 
 def type_in(*words: str, folder: Path, code: int = 0, **environment: str) -> str:
     """What the command prints; stdout and stderr together."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     found = subprocess.run(
         [sys.executable, "-m", "rushlight", *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": path, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

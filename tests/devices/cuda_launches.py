@@ -686,6 +686,25 @@ def contract_cases(rng: np.random.Generator) -> Iterator[Case]:
         yield contract_case(rng, "vector", dtype, (1, 1, 50, 1, 20), "b")
 
 
+def added_cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Something is added to the product: a bias, a matrix, or what a library does not take."""
+    for dtype in FLOAT:
+        for name, sizes, strides in (
+            ("bias", (1, 1, 65, 24, 33), (0, 0, 0, 1)),
+            ("one for all", (2, 1, 7, 8, 9), (0, 0, 0, 1)),
+            ("bias", (1, 1, 5, 8, 0), (0, 0, 0, 1)),
+            ("spread bias", (1, 1, 9, 8, 7), (0, 0, 0, 2)),
+            ("matrix", (1, 1, 9, 8, 7), (0, 0, 10, 1)),
+            ("rows", (1, 1, 9, 8, 7), (0, 0, 1, 0)),
+            ("matrices", (2, 3, 9, 8, 7), (216, 72, 8, 1)),
+        ):
+            case = contract_case(rng, f"added {name}", dtype, sizes)
+            case.kernel = Contract(dtype, compute_type(dtype), added=True)
+            reach = sum((n - 1) * s for n, s in zip(sizes[:4], strides, strict=True)) + 1
+            case.add(dtype, draw(rng, (reach,), dtype), strides)
+            yield case
+
+
 def heads_case(rng: np.random.Generator, dtype: DType) -> Case:
     """Heads lie between rows and columns, as in attention, so the batch dimensions do not merge."""
     case = contract_case(rng, "heads", dtype, (2, 3, 8, 8, 4))
@@ -918,6 +937,7 @@ def every_case(seed: int = 7) -> Iterator[Case]:
     yield from map_cases(rng)
     yield from row_cases(rng)
     yield from contract_cases(rng)
+    yield from added_cases(rng)
     yield from index_cases(rng)
     yield from scan_cases(rng)
 
@@ -962,7 +982,7 @@ def emulated_cases(seed: int = 7) -> Iterator[Case]:
     for case in row_cases(rng):
         if case.name.startswith(kinds):
             yield case
-    for case in contract_cases(rng):
+    for case in (*contract_cases(rng), *added_cases(rng)):
         if case.kernel.dtype in (float32, int64):
             yield case
     for case in index_cases(rng):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rushlight.core.dtypes import bfloat16, bool_, float16, float32
-from rushlight.devices.cuda import cudnn_attention, scratch_of
+from rushlight.core.errors import DeviceError
+from rushlight.devices.cuda import aligned, cudnn_attention, scratch_of
 from rushlight.devices.cuda.cudnn_attention import Attention, layout_of, takes
 from rushlight.kernel.attend import inner_sizes, operands_of
 from rushlight.kernel.shapes import Attend
@@ -50,8 +52,11 @@ def test_what_it_takes(kernel: Attend, taken: bool):
 
 def test_layouts_that_own_kernels_compute():
     assert layout_of(FORWARD, numbers_of(FORWARD, 2, 3, 128, 192)) is not None
+    assert layout_of(FORWARD, numbers_of(FORWARD, 2, 3, 1000, 520)) is not None
     for batch, heads, rows, keys, extra in (
         (2, 3, 100, 128, 0),  # rows that 64 does not divide
+        (2, 3, 1000, 504, 0),  # not all are long
+        (2, 3, 1000, 1001, 0),
         (2, 3, 128, 0, 0),
         (2, 3, 128, 128, 4),  # rows that are not aligned
     ):
@@ -149,7 +154,9 @@ def test_parts_move_every_operand_and_plans_are_read_again(
     frontend: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(cudnn_attention, "MOST_WORKSPACE", 4 * (8 * 64 + 1) * 1024 * 6)
-    session, own_calls = SimpleNamespace(target="sm"), []
+    copies: list[tuple[int, ...]] = []
+    runtime = SimpleNamespace(memcpyAsync=lambda *n: copies.append(n[:3]), memcpyDeviceToDevice=3)
+    session, own_calls = SimpleNamespace(target="sm", runtime=runtime), []
     addresses = [16 * (i + 1) for i in range(len(operands_of(BACKWARD)))]
     numbers = [*addresses, *numbers_of(BACKWARD, 2, 6, 1024, 1024)]
     for _ in range(2):
@@ -164,8 +171,74 @@ def test_parts_move_every_operand_and_plans_are_read_again(
         assert list(first.values()) == addresses
         assert moved == [row] * 5 + [6 * 1024 * 4] + [row] * 3
     assert Graph.built == 1 and not own_calls
-    launch(*(a + 2 for a in addresses), *numbers[len(addresses) :])  # not aligned
-    assert len(own_calls) == 1
+    # An operand that is not aligned is copied, a result back.
+    monkeypatch.setattr(
+        aligned, "Scratch", lambda _, *rooms: Blocks([1 << 20, 1 << 21], [*map(int, rooms)])
+    )
+    launch(addresses[0] + 2, *addresses[1:3], addresses[3] + 2, *numbers[4:])
+    (places, _), _ = plan.graph.calls[-2:]
+    assert list(places.values()) == [1 << 20, *addresses[1:3], 1 << 21, *addresses[4:]]
+    whole = 2 * row
+    assert copies == [
+        (1 << 20, addresses[0] + 2, whole),
+        (1 << 21, addresses[3] + 2, whole),
+        (addresses[0] + 2, 1 << 20, whole),
+    ]
+    assert not own_calls
+
+
+class Blocks(contextlib.AbstractContextManager[list[int]]):
+    """Scratch at given addresses."""
+
+    def __init__(self, places: list[int], rooms: list[int]) -> None:
+        self.places = places[: len(rooms)]
+
+    def __enter__(self) -> list[int]:
+        return self.places
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_failure_of_the_moment_raises_and_is_not_remembered(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch
+):
+    own_calls: list[Any] = []
+    session = SimpleNamespace(target="sm")
+    launch = Attention(
+        frontend, FORWARD, session, lambda: lambda *n: own_calls.append(n), lambda: None
+    )
+    numbers = [*(16 * (i + 1) for i in range(len(operands_of(FORWARD))))]
+    numbers += numbers_of(FORWARD, 2, 6, 1024, 1024)  # type: ignore[arg-type]
+    build = Graph.build
+
+    def fail(self: Graph, modes: list[Any]) -> None:
+        raise RuntimeError("CUDNN_STATUS_ALLOC_FAILED")
+
+    monkeypatch.setattr(Graph, "build", fail)
+    with pytest.raises(DeviceError, match="ALLOC_FAILED"):
+        launch(*numbers)
+    monkeypatch.setattr(Graph, "build", build)
+    launch(*numbers)
+    assert Graph.built == 1 and not own_calls
+
+    def refuse(self: Graph, modes: list[Any]) -> None:
+        raise frontend.cudnnGraphNotSupportedError("no engine")
+
+    monkeypatch.setattr(Graph, "build", refuse)
+    numbers[-1] = 0.5
+    launch(*numbers)
+    assert len(own_calls) == 1 and None in launch.plans.values()
+
+
+def test_a_handle_serves_the_next_thread(frontend: Any):
+    launch = Attention(frontend, FORWARD, None, lambda: None, lambda: None)  # type: ignore[arg-type,return-value]
+    found: list[Any] = []
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: found.append(launch._handle()))
+        thread.start()
+        thread.join()
+    assert found[0] is found[1]
 
 
 def test_estimates_count_the_workspace(monkeypatch: pytest.MonkeyPatch):

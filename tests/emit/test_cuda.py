@@ -4,6 +4,7 @@ driver.
 
 from __future__ import annotations  # noqa: I001
 
+import contextlib
 import ctypes
 import itertools
 import shutil
@@ -361,13 +362,24 @@ class FakeCublas:
         self.calls: list[gemm.Call] = []
         self.products = 0
         self.alignments: list[int] = []
+        self.added: list[int | None] = []
+        self.bias = 0
+        self.pointing = contextlib.nullcontext()
+
+    def point(self, product: gemm.Product, multiply: int, bias: int) -> None:
+        assert bias % 16 == 0
+        self.bias = bias
 
     def use_here(self) -> None:
         pass
 
-    def prepare(self, call: gemm.Call, dtype: DType, alignment: int) -> gemm.Product:
+    def prepare(
+        self, call: gemm.Call, dtype: DType, alignment: int, added: int | None = None
+    ) -> gemm.Product:
         product = gemm.Product(lambda made: None)
-        product.numbers = (len(self.calls), 0, 0, 0, 0)
+        product.numbers = (len(self.calls), 0, 0, 0, 0, 0)
+        product.bias = alignment if added == 0 else None
+        self.added.append(added)
         product.room = 64 * (len(self.calls) % 2)
         self.calls.append(call)
         self.alignments.append(alignment)
@@ -375,7 +387,10 @@ class FakeCublas:
 
     def run(self, handle, number, alpha, a, _a, b, _b, beta, c, _c, d, _d, algorithm, *rest) -> int:
         workspace, room, stream = rest
-        assert bool(workspace) == bool(room) and c == d and stream == 0
+        assert bool(workspace) == bool(room) and stream == 0
+        leading = self.added[number]
+        assert (c == d) is not bool(leading)
+        assert view_memory(beta, float64, (1,), (1,))[0] == bool(leading)
         self.products += 1
         call = self.calls[number]
         m, n, k, size = call.n, call.m, call.k, float64.itemsize
@@ -388,11 +403,17 @@ class FakeCublas:
             right = _columns(at_b, *((n, k) if tb else (k, n)), call.left.leading)
             out = _columns(at_d, m, n, call.leading)
             out[...] = (left.T if ta else left) @ (right.T if tb else right)
+            if leading:
+                out += _columns(c, m, n, leading)
+            elif leading is not None:
+                out += view_memory(self.bias, float64, (m, 1), (1, 1))
         return 0
 
 
 def _contract_cases() -> list[cases.Case]:
-    return [c for c in cases.contract_cases(np.random.default_rng(5)) if c.kernel.dtype is float64]
+    rng = np.random.default_rng(5)
+    found = [*cases.contract_cases(rng), *cases.added_cases(rng)]
+    return [c for c in found if c.kernel.dtype is float64]
 
 
 @pytest.mark.parametrize("case", _contract_cases(), ids=lambda c: c.name)
@@ -408,7 +429,8 @@ def test_products_as_cublas_is_asked_for_them(case: cases.Case):
     want, _ = launched(reference.build, case)
     got, _ = launched(build, case)
     assert cases.differs(case, 0, got[0], want[0]) is None
-    assert fake.products or 0 in case.sizes or "spread o" in case.name
+    own = ("spread o", "spread bias", "one for all", "rows", "matrices")
+    assert fake.products or 0 in case.sizes or any(name in case.name for name in own)
     assert pool.live == 0
 
 
@@ -456,7 +478,7 @@ def test_where_cublas_has_no_algorithm_the_own_kernel_runs():
 
 
 def test_product_refuses_a_wrong_count():
-    with pytest.raises(TypeError, match="takes 20 numbers"):
+    with pytest.raises(TypeError, match="takes 17 or 21 sizes"):
         gemm.plan_contract((1, 2), 4)
 
 

@@ -80,16 +80,31 @@ extern "C" __global__ void __launch_bounds__(256) gather(float* out, const float
     const i64 total = outer * count * inner;
     if (total < 0x7fffffffLL && i_i == 0 && o_i == 1 && s_i == 1 && (inner | o_o | o_k | s_o | s_k) % 4 == 0 && ((u64)out | (u64)source) % 16 == 0) {
         const u32 across = (u32)inner / 4u;
-        for (i64 p = first; p < total / 4; p += stride) {
-            const u32 row = (u32)p / across;
-            const i64 i = (i64)((u32)p % across) * 4;
-            const i64 o = (i64)(row / (u32)count), k = (i64)(row % (u32)count);
-            const i64 at = (i64)picks[o * i_o + k * i_k];
-            const bool bad = (u64)at >= (u64)limit;
-            if (bad) *status = 1;
-            Chunk found = {};
-            if (!bad) found = *(const Chunk*)(source + o * s_o + at * s_k + i);
-            *(Chunk*)(out + o * o_o + k * o_k + i) = found;
+        for (i64 p = first; p < total / 4; p += 4 * stride) {
+            i64 from[4], to[4];
+            Chunk found[4];
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const i64 q = p + j * stride;
+                const bool inside = q < total / 4;
+                const u32 row = inside ? (u32)q / across : 0u;
+                const i64 i = (i64)(inside ? (u32)q % across : 0u) * 4;
+                const i64 o = (i64)(row / (u32)count), k = (i64)(row % (u32)count);
+                const i64 at = (i64)picks[o * i_o + k * i_k];
+                const bool bad = (u64)at >= (u64)limit;
+                if (bad) *status = 1;
+                from[j] = bad ? -1 : o * s_o + at * s_k + i;
+                to[j] = inside ? o * o_o + k * o_k + i : -1;
+            }
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                found[j] = Chunk{};
+                if (from[j] >= 0) found[j] = *(const Chunk*)(source + from[j]);
+            }
+            #pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                if (to[j] >= 0) *(Chunk*)(out + to[j]) = found[j];
+            }
         }
     } else if (total < 0x7fffffffLL) {
         for (i64 p = first; p < total; p += stride) pick<u32>((u32)p, out, source, picks, status, outer, count, inner, limit, o_o, o_k, o_i, s_o, s_k, s_i, i_o, i_k, i_i);

@@ -127,13 +127,12 @@ __device__ __forceinline__ void fold0(float& v0, u64* const room, const int lane
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
-    __shared__ u64 room[8];
+template <bool WHOLE> __device__ __forceinline__ void walk(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets, u64* const room) {
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 tile = (i64)lanes * 32;
-    const bool resident = axis <= tile;
+    const bool resident = WHOLE || axis <= tile;
     const int bits = __popc(lanes - 1);  // lanes is a power of two
     i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
     __shared__ u32 drawn;
@@ -148,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
         const i64 here = 0;
         const int low = 0, high = (int)axis;
         const float* const f0 = q1 + here;
-        if ((u64)(q1) % 16 == 0) {
+        if (WHOLE || ((u64)(q1) % 16 == 0)) {
             #pragma unroll
             for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
@@ -165,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                 if (whole) w0[u] = shifted<float, 4>(f0 + at);
             }
         }
-        if (low | (high % 4)) {
+        if (!WHOLE && (low | (high % 4))) {
             #pragma unroll
             for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
@@ -184,13 +183,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
             float m0[4];
             #pragma unroll
             for (int j = 0; j < 4; ++j) m0[j] = __uint_as_float(0xff800000u);
-            for (i64 first = begin; first < end; first += tile) {
+            for (i64 first = begin; WHOLE || first < end; first += tile) {
                 const i64 here = first;
                 const int high = end - here < tile ? (int)(end - here) : (int)tile;
                 if (!resident) {
                     const int low = 0;
                     const float* const f0 = q1 + here;
-                    if ((u64)(q1) % 16 == 0) {
+                    if (WHOLE || ((u64)(q1) % 16 == 0)) {
                         #pragma unroll
                         for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
@@ -207,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                             if (whole) w0[u] = shifted<float, 4>(f0 + at);
                         }
                     }
-                    if (low | (high % 4)) {
+                    if (!WHOLE && (low | (high % 4))) {
                         #pragma unroll
                         for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
@@ -226,6 +225,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                         if (at + j < high) m0[j] = maximum(m0[j], other0);
                     }
                 }
+                if (WHOLE) break;
             }
             #pragma unroll
             for (int h = 2; h > 0; h >>= 1) {
@@ -263,4 +263,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
         q0[0] = noted(y0, 1u, flag);
         if (split) tickets[o] = 0u;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, const float* p1, u32* const flag, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, const i64 split, u64* scratch, u32* tickets) {
+    __shared__ u64 room[8];
+    if (axis <= lanes_ * 32 && axis % 4 == 0 && (u64)p1 % 16 == 0 && k1_0 % 4 == 0) walk<true>(p0, p1, flag, outer, axis, inner, k0_0, k0_1, k0_2, k1_0, k1_1, k1_2, lanes_, length, split, scratch, tickets, room);
+    else walk<false>(p0, p1, flag, outer, axis, inner, k0_0, k0_1, k0_2, k1_0, k1_1, k1_2, lanes_, length, split, scratch, tickets, room);
 }

@@ -83,17 +83,18 @@ template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const
 __device__ __forceinline__ float pass0(const i64 index, const i64 extent, const float a0) {
     return a0;
 }
-__device__ __forceinline__ float pass1(const i64 index, const i64 extent, const float a0, const float r0) {
+__device__ __forceinline__ float pass1(const i64 index, const i64 extent, const float a1) {
+    return a1;
+}
+__device__ __forceinline__ void element(const i64 index, const i64 extent, const float a1, const float r2, const float r3, float& y0) {
+    const float t0 = a1 * r2;
+    const float t1 = t0 * r3;
+    y0 = t1;
+}
+__device__ __forceinline__ float keep(const i64 index, const i64 extent, const float a0, const float r0) {
     const float t0 = a0 - r0;
     const float t1 = expf(t0);
     return t1;
-}
-__device__ __forceinline__ void element(const i64 index, const i64 extent, const float a0, const float r0, const float r2, const float r3, float& y0) {
-    const float t0 = a0 - r0;
-    const float t1 = expf(t0);
-    const float t2 = t1 * r2;
-    const float t3 = t2 * r3;
-    y0 = t3;
 }
 __device__ __forceinline__ void fold0(float& v0, u64* const room, const int lanes) {
     #pragma unroll
@@ -136,13 +137,12 @@ __device__ __forceinline__ void fold1(float& v1, u64* const room, const int lane
     __syncthreads();
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, const float* p1, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length) {
-    __shared__ u64 room[8];
+template <bool WHOLE> __device__ __forceinline__ void walk(float* p0, const float* p1, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length, u64* const room) {
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 tile = (i64)lanes * 32;
-    const bool resident = axis <= tile;
+    const bool resident = WHOLE || axis <= tile;
     const int bits = __popc(lanes - 1);  // lanes is a power of two
     i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
     const bool inside = near < outer;
@@ -150,11 +150,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
     float* const q0 = p0 + o * k0_0;
     const float* const q1 = p1 + o * k1_0;
     Pack<float, 4> w0[8];
+    float held[8][4];
     if (resident) {
         const i64 here = 0;
         const int low = 0, high = (int)axis;
         const float* const f0 = q1 + here;
-        if ((u64)(q1) % 16 == 0) {
+        if (WHOLE || ((u64)(q1) % 16 == 0)) {
             #pragma unroll
             for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
@@ -171,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                 if (whole) w0[u] = shifted<float, 4>(f0 + at);
             }
         }
-        if (low | (high % 4)) {
+        if (!WHOLE && (low | (high % 4))) {
             #pragma unroll
             for (int u = 0; u < 8; ++u) {
                 const int at = (u * lanes + lane) * 4;
@@ -190,13 +191,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
             float m0[4];
             #pragma unroll
             for (int j = 0; j < 4; ++j) m0[j] = __uint_as_float(0xff800000u);
-            for (i64 first = begin; first < end; first += tile) {
+            for (i64 first = begin; WHOLE || first < end; first += tile) {
                 const i64 here = first;
                 const int high = end - here < tile ? (int)(end - here) : (int)tile;
                 if (!resident) {
                     const int low = 0;
                     const float* const f0 = q1 + here;
-                    if ((u64)(q1) % 16 == 0) {
+                    if (WHOLE || ((u64)(q1) % 16 == 0)) {
                         #pragma unroll
                         for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
@@ -213,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                             if (whole) w0[u] = shifted<float, 4>(f0 + at);
                         }
                     }
-                    if (low | (high % 4)) {
+                    if (!WHOLE && (low | (high % 4))) {
                         #pragma unroll
                         for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
@@ -232,6 +233,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                         if (at + j < high) m0[j] = maximum(m0[j], other0);
                     }
                 }
+                if (WHOLE) break;
             }
             #pragma unroll
             for (int h = 2; h > 0; h >>= 1) {
@@ -256,13 +258,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
             float m1[4];
             #pragma unroll
             for (int j = 0; j < 4; ++j) m1[j] = 0.0f;
-            for (i64 first = begin; first < end; first += tile) {
+            for (i64 first = begin; WHOLE || first < end; first += tile) {
                 const i64 here = first;
                 const int high = end - here < tile ? (int)(end - here) : (int)tile;
                 if (!resident) {
                     const int low = 0;
                     const float* const f0 = q1 + here;
-                    if ((u64)(q1) % 16 == 0) {
+                    if (WHOLE || ((u64)(q1) % 16 == 0)) {
                         #pragma unroll
                         for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
@@ -279,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                             if (whole) w0[u] = shifted<float, 4>(f0 + at);
                         }
                     }
-                    if (low | (high % 4)) {
+                    if (!WHOLE && (low | (high % 4))) {
                         #pragma unroll
                         for (int u = 0; u < 8; ++u) {
                             const int at = (u * lanes + lane) * 4;
@@ -294,10 +296,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                     const int at = (u * lanes + lane) * 4;
                     #pragma unroll
                     for (int j = 0; j < 4; ++j) {
-                        const float other1 = pass1(here + at + j, axis, w0[u].v[j], r0);
+                        held[u][j] = keep(here + at + j, axis, w0[u].v[j], r0);
+                        const float other1 = pass1(here + at + j, axis, held[u][j]);
                         if (at + j < high) m1[j] = m1[j] + other1;
                     }
                 }
+                if (WHOLE) break;
             }
             #pragma unroll
             for (int h = 2; h > 0; h >>= 1) {
@@ -333,14 +337,14 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
         const float t6 = 1.0f / t5;
         r3 = t6;
     }
-    const int back = (int)((u64)q0 / 4 % 4);
-    for (i64 first = 0; first < axis + back; first += tile) {
+    const int back = WHOLE ? 0 : (int)((u64)q0 / 4 % 4);
+    for (i64 first = 0; WHOLE || first < axis + back; first += tile) {
         const i64 here = first - back;
         const int high = axis - here < tile ? (int)(axis - here) : (int)tile;
         const int low = here < 0 ? (int)-here : 0;
         if (!resident || back) {
             const float* const f0 = q1 + here;
-            if ((u64)(q1 - back) % 16 == 0) {
+            if (WHOLE || ((u64)(q1 - back) % 16 == 0)) {
                 #pragma unroll
                 for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
@@ -357,7 +361,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
                     if (whole) w0[u] = shifted<float, 4>(f0 + at);
                 }
             }
-            if (low | (high % 4)) {
+            if (!WHOLE && (low | (high % 4))) {
                 #pragma unroll
                 for (int u = 0; u < 8; ++u) {
                     const int at = (u * lanes + lane) * 4;
@@ -375,14 +379,22 @@ extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, con
             #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 float y0;
-                element(here + at + j, axis, w0[u].v[j], r0, r2, r3, y0);
+                if (!WHOLE) held[u][j] = keep(here + at + j, axis, w0[u].v[j], r0);
+                element(here + at + j, axis, held[u][j], r2, r3, y0);
                 x0.v[j] = y0;
             }
-            if (at >= low && at + 4 <= high && (u64)(q0 - back) % 16 == 0) ((Pack<float, 4>*)(q0 + here))[u * lanes + lane] = x0;
+            if (WHOLE || (at >= low && at + 4 <= high && ((u64)(q0 - back) % 16 == 0))) ((Pack<float, 4>*)(q0 + here))[u * lanes + lane] = x0;
             else {
                 #pragma unroll
                 for (int j = 0; j < 4; ++j) if (at + j >= low && at + j < high) q0[(here + at + j) * k0_1] = x0.v[j];
             }
         }
+        if (WHOLE) break;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) rowwise_axis(float* p0, const float* p1, const i64 outer, const i64 axis, const i64 inner, const i64 k0_0, const i64 k0_1, const i64 k0_2, const i64 k1_0, const i64 k1_1, const i64 k1_2, const i64 lanes_, const i64 length) {
+    __shared__ u64 room[8];
+    if (axis <= lanes_ * 32 && axis % 4 == 0 && (u64)p0 % 16 == 0 && k0_0 % 4 == 0 && (u64)p1 % 16 == 0 && k1_0 % 4 == 0) walk<true>(p0, p1, outer, axis, inner, k0_0, k0_1, k0_2, k1_0, k1_1, k1_2, lanes_, length, room);
+    else walk<false>(p0, p1, outer, axis, inner, k0_0, k0_1, k0_2, k1_0, k1_1, k1_2, lanes_, length, room);
 }

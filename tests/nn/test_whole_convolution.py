@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -135,7 +136,7 @@ class FakePlan:
         self.calls.append(addresses)
 
 
-def test_own_kernels_run_without_an_engine_and_off_alignment(
+def test_own_kernels_run_without_an_engine_and_odd_operands_are_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan, own, built = FakePlan(), [], []
@@ -147,10 +148,19 @@ def test_own_kernels_run_without_an_engine_and_off_alignment(
         return lambda *numbers: own.append(numbers[:3])
 
     kernel = Convolve(rl.float32, "image")
-    launch = convolve.Convolution(kernel, None, build, lambda: None)  # type: ignore[arg-type]
-    launch(64, 128, 256, 1)
+    copies: list[Any] = []
+    runtime = SimpleNamespace(memcpyAsync=lambda *n: copies.append(n[:3]), memcpyDeviceToDevice=3)
+    session: Any = SimpleNamespace(runtime=runtime)
+    pool: Any = SimpleNamespace(take=lambda room: 1 << 20, give_all=lambda blocks: None)
+    launch = convolve.Convolution(kernel, None, session, build, lambda: pool)  # type: ignore[arg-type]
+    numbers = (2, 1, 3, 5, 4, 4, 1, 1, 4, 4, 1, 1, 1, 1, 0, 0, 1)
+    launch(64, 128, 256, *numbers)
     assert plan.calls == [(64, 128, 256)] and not built
-    launch(64, 132, 256, 1)
-    assert own == [(64, 132, 256)] and cudnn.ALIGNMENT == 16
-    launch(64, 128, 256, 2)
-    assert len(own) == 2 and len(built) == 1 and not plans
+    launch(64, 132, 256, *numbers)
+    assert plan.calls[1] == [64, 1 << 20, 256] and copies == [(1 << 20, 132, 4 * 2 * 5 * 16)]
+    launch(68, 128, 256, *numbers)
+    size = 4 * 2 * 3 * 16
+    assert copies[1:] == [(1 << 20, 68, size), (68, 1 << 20, size)]
+    assert not own and cudnn.ALIGNMENT == 16
+    launch(64, 128, 256, 2, *numbers)
+    assert len(own) == 1 and len(built) == 1 and not plans

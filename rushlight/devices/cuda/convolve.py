@@ -13,7 +13,9 @@ from math import prod
 from rushlight.core.dtypes import DType, compute_type, float32
 from rushlight.core.shapes import contiguous_strides
 from rushlight.devices.cuda import cudnn
+from rushlight.devices.cuda.aligned import Aligned
 from rushlight.devices.cuda.cudnn import Cudnn, Descriptor, Plan, describe, tensor
+from rushlight.devices.cuda.driver import Session
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
@@ -125,13 +127,19 @@ def plan_convolution(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -
 class Convolution:
     """The launcher of one Convolve kernel: cuDNN where it can, else what `own` builds."""
 
-    __slots__ = ("build", "kernel", "library", "own", "plans", "pool")
+    __slots__ = ("build", "kernel", "library", "own", "plans", "pool", "session")
 
     def __init__(
-        self, kernel: Convolve, library: Cudnn, own: Callable[[], Launch], pool: Callable[[], Pool]
+        self,
+        kernel: Convolve,
+        library: Cudnn,
+        session: Session,
+        own: Callable[[], Launch],
+        pool: Callable[[], Pool],
     ) -> None:
         self.kernel = kernel
         self.library = library
+        self.session = session
         self.build = own
         self.own: Launch | None = None
         self.pool = pool
@@ -144,16 +152,25 @@ class Convolution:
             if len(self.plans) >= _MOST_PLANS:
                 self.plans.clear()
             plan = self.plans[numbers] = plan_convolution(self.library, self.kernel, numbers)
-        if plan is None or (out | a | b) % cudnn.ALIGNMENT:
+        if plan is None:
             if self.own is None:
                 self.own = self.build()
             self.own(out, a, b, *numbers)
-        elif plan.workspace:
-            # The block may be reused at once: its next use comes later on the stream.
-            with Scratch(self.pool(), room_for(plan.workspace)) as (workspace,):
-                plan.run((out, a, b), workspace)
+        elif (out | a | b) % cudnn.ALIGNMENT:
+            shapes = Sizes(self.kernel.rank, numbers).shapes(self.kernel.of)
+            spans = [prod(shape) * self.kernel.dtype.itemsize for shape in shapes]
+            with Aligned(self.pool(), self.session, (out, a, b), spans, 1) as places:
+                self._run(plan, places)
         else:
-            plan.run((out, a, b), 0)
+            self._run(plan, (out, a, b))
+
+    def _run(self, plan: Plan, addresses: Sequence[int]) -> None:
+        if not plan.workspace:
+            plan.run(addresses, 0)
+            return
+        # The block may be reused at once: its next use comes later on the stream.
+        with Scratch(self.pool(), room_for(plan.workspace)) as (workspace,):
+            plan.run(addresses, workspace)
 
 
 def takes(kernel: Convolve) -> bool:

@@ -8,8 +8,8 @@
 3. A graph is made of descriptors: `tensor`, `describe` for an operation, then `plan` for the graph
    of that one operation. `plan` takes the first engine of the library's heuristics (mode A, then
    the fallback) that is deterministic, has no refused numerical note and fits the workspace: the
-   choice depends on the library's version, the GPU and the graph alone. Operands whose addresses
-   are not multiples of `ALIGNMENT` take own kernels.
+   choice depends on the library's version, the GPU and the graph alone. An operand whose address
+   is no multiple of `ALIGNMENT` is copied (`aligned.py`).
 4. `Plan.run` takes the operands' addresses and that of a workspace of `Plan.workspace` bytes, which
    the caller takes from the pool (`Scratch`). Addresses are aligned to `ALIGNMENT` bytes.
 """
@@ -175,10 +175,10 @@ def tensor(
     )
 
 
-class _Holder:
+class Holder:
     """A thread's handle. When the thread ends, the next thread reuses it: making one is slow."""
 
-    def __init__(self, handle: int, free: list[int]) -> None:
+    def __init__(self, handle: Any, free: list[Any]) -> None:
         self.handle = handle
         self.free = free
 
@@ -204,11 +204,11 @@ class Cudnn:
         self.destroy = make_caller(address_of(library, "cudnnBackendDestroyDescriptor"), "p")
 
     def handle(self) -> int:
-        holder: _Holder | None = getattr(self.local, "holder", None)
+        holder: Holder | None = getattr(self.local, "holder", None)
         if holder is None:
             self.bind()
             made = self.free.pop() if self.free else self._create()
-            holder = self.local.holder = _Holder(made, self.free)
+            holder = self.local.holder = Holder(made, self.free)
         return holder.handle
 
     def _create(self) -> int:

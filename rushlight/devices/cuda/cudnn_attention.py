@@ -2,14 +2,16 @@
 
 # Note [cuDNN attention]
 1. It needs NVIDIA's Python frontend, the package `cudnn`. Where that is missing, and for masks,
-   dropout, heads above 128 features or of a number that 8 does not divide, and layouts that are not
-   aligned to 16 bytes, own kernels run.
+   dropout, heads above 128 features or of a number that 8 does not divide, and strides that are not
+   multiples of 16 bytes, own kernels run. An operand at another address is copied, so that the bits
+   do not depend on addresses.
 2. A plan is made for sizes, strides and scale, and kept in memory and, serialised, on disk: to
-   build one takes up to a second, to read one some milliseconds. So numbers of rows or keys that 64
-   does not divide, as of sequences that grow, have own kernels.
-3. The backward is the deterministic one. Its workspace, taken from the pool, has a partial gradient
-   of the query for every 128 keys, so heads are computed in parts whose workspaces have at most
+   build one takes up to a second, to read one some milliseconds. So most numbers of rows or keys
+   that a growing sequence has, which `_LENGTHS` lists, have own kernels.
+3. The backward is the deterministic one. Its workspace, taken from the pool, has the scores'
+   gradient in halves, so heads are computed in parts whose workspaces have at most
    `MOST_WORKSPACE` bytes.
+4. A layout that cuDNN does not support is remembered. Any other failure raises.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rushlight.core.dtypes import bfloat16, float16, float32
+from rushlight.core.errors import DeviceError
+from rushlight.devices.cuda.aligned import Aligned
+from rushlight.devices.cuda.cudnn import Holder
 from rushlight.devices.cuda.driver import Session
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.cache import read_object, write_object
@@ -33,8 +38,11 @@ from rushlight.kernel.shapes import Attend
 MOST_WORKSPACE = 512 << 20
 WIDEST = 128
 _ALIGNMENT = 16
-_LENGTHS = 64
-_KEYS = 128  # for which backward holds one partial gradient
+_LENGTHS = (64, 8)  # what divides the rows and keys: of all sequences, and of long ones
+_LONG = 512
+_TILE = 128  # of rows and of keys, to whose multiples the scores' gradient is padded
+# What a failure of the moment says, as opposed to a graph that is not supported.
+_TRANSIENT = ("ALLOC_FAILED", "memory", "INTERNAL_ERROR", "EXECUTION_FAILED", "HANDLE", "cuda")
 _MOST_PLANS = 1024
 _NAMES = {float16: "HALF", bfloat16: "BFLOAT16", float32: "FLOAT"}
 _VERSION = 1
@@ -73,6 +81,7 @@ class Plan(NamedTuple):
     graph: Any
     workspace: int
     moves: list[tuple[int, ...]]  # for each part, how far each operand's address moves
+    spans: list[int]  # each operand's bytes
 
 
 def layout_of(kernel: Attend, numbers: Sequence[float]) -> tuple[Layout, tuple[int, int]] | None:
@@ -83,7 +92,8 @@ def layout_of(kernel: Attend, numbers: Sequence[float]) -> tuple[Layout, tuple[i
     x, batch, heads, rows, keys = (int(n) for n in numbers[:5])
     types = operands_of(kernel)
     steps = [tuple(map(int, numbers[5 + 5 * i : 10 + 5 * i])) for i in range(len(types))]
-    if x != 1 or not batch * heads * rows * keys or rows % _LENGTHS or keys % _LENGTHS:
+    divisor = _LENGTHS[min(rows, keys) >= _LONG]
+    if x != 1 or not batch * heads * rows * keys or rows % divisor or keys % divisor:
         return None
     part = _part(kernel, batch, heads, rows, keys)
     if part is None:
@@ -113,7 +123,7 @@ def _part(kernel: Attend, batch: int, heads: int, rows: int, keys: int) -> tuple
     """The batch entries and heads of one call: divisors, so that all calls have one plan."""
     if kernel.of == "output":
         return batch, heads
-    most = MOST_WORKSPACE // _workspace(kernel, rows, keys)
+    most = MOST_WORKSPACE // _workspace(rows, keys)
     if most < 1:
         return None
     if most < heads:
@@ -121,9 +131,10 @@ def _part(kernel: Attend, batch: int, heads: int, rows: int, keys: int) -> tuple
     return _divisor(batch, most // heads), heads
 
 
-def _workspace(kernel: Attend, rows: int, keys: int) -> int:
-    """Bytes for one head in backward: partial gradients, and a number per row."""
-    return (-(-keys // _KEYS) * kernel.width + 1) * rows * 4
+def _workspace(rows: int, keys: int) -> int:
+    """Bytes for one head in backward: the scores' gradient in halves, and a number per row."""
+    padded, wide = (-(-n // _TILE) * _TILE for n in (rows, keys))
+    return padded * (2 * wide + 4)
 
 
 def scratch_rooms(kernel: Attend, numbers: Sequence[int]) -> list[int]:
@@ -132,7 +143,7 @@ def scratch_rooms(kernel: Attend, numbers: Sequence[int]) -> list[int]:
     if found is None or kernel.of == "output":
         return []
     batch, heads, rows, keys = found[0].sizes
-    return [room_for(batch * heads * _workspace(kernel, rows, keys))]
+    return [room_for(batch * heads * _workspace(rows, keys))]
 
 
 def _divisor(count: int, most: int) -> int:
@@ -186,6 +197,7 @@ class Attention:
     """
 
     _handles = threading.local()
+    _free: ClassVar[list[Any]] = []  # handles of threads that have ended
 
     def __init__(
         self,
@@ -211,24 +223,33 @@ class Attention:
             if len(self.plans) >= _MOST_PLANS:
                 self.plans.clear()
             plan = self.plans[rest] = self._plan(rest)
-        if plan is None or any(a % _ALIGNMENT for a in addresses):
+        if plan is None:
             if self.fallback is None:
                 self.fallback = self.own()
             self.fallback(*numbers)
-            return
+        elif any(a % _ALIGNMENT for a in addresses):
+            made = len(outputs_of(self.kernel))
+            with Aligned(self.pool(), self.session, addresses, plan.spans, made) as places:
+                self._run(plan, places)
+        else:
+            self._run(plan, addresses)
+
+    def _run(self, plan: Plan, addresses: Sequence[int]) -> None:
+        handle = self._handle()
         with Scratch(self.pool(), room_for(max(plan.workspace, 1))) as (workspace,):
             for moves in plan.moves:
                 places = {
                     i: a + m for i, (a, m) in enumerate(zip(addresses, moves, strict=True), 1)
                 }
-                plan.graph.execute(places, workspace, handle=self._handle())
+                plan.graph.execute(places, workspace, handle=handle)
 
     def _handle(self) -> Any:
         """The thread's handle, on the default stream."""
-        found = getattr(self._handles, "handle", None)
-        if found is None:
-            found = self._handles.handle = self.cudnn.create_handle()
-        return found
+        holder: Holder | None = getattr(self._handles, "holder", None)
+        if holder is None:
+            made = self._free.pop() if self._free else self.cudnn.create_handle()
+            holder = self._handles.holder = Holder(made, self._free)
+        return holder.handle
 
     def _plan(self, numbers: tuple[float, ...]) -> Plan | None:
         found = layout_of(self.kernel, numbers)
@@ -244,7 +265,18 @@ class Attention:
             for i, dtype in enumerate(self.types.values())
         ]
         moves = [tuple(b * x + h * y for x, y in steps) for b, h in starts]
-        return Plan(graph, int(graph.get_workspace_size()), moves)
+        return Plan(graph, int(graph.get_workspace_size()), moves, self._spans(numbers))
+
+    def _spans(self, numbers: Sequence[float]) -> list[int]:
+        """The bytes from each operand's first element to its last."""
+        _, batch, heads, rows, keys = (int(n) for n in numbers[:5])
+        found = []
+        for i, (name, dtype) in enumerate(self.types.items()):
+            sizes = (batch, heads, *inner_sizes(self.kernel, name, rows, keys))
+            steps = map(int, numbers[6 + 5 * i : 10 + 5 * i])
+            last = sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
+            found.append((last + 1) * dtype.itemsize)
+        return found
 
     def _graph(self, layout: Layout) -> Any | None:
         """From the disk, or built; None where cuDNN has no kernel for it."""
@@ -262,7 +294,11 @@ class Attention:
                 return graph
         try:
             graph = make_graph(cudnn, self.kernel, layout, handle)
-        except (cudnn.cudnnGraphNotSupportedError, RuntimeError):
+        except cudnn.cudnnGraphNotSupportedError:
+            return None
+        except RuntimeError as error:
+            if any(word in str(error) for word in _TRANSIENT):
+                raise DeviceError(f"cuDNN could not build attention: {error}") from error
             return None
         write_object("cuda", key, bytes(graph.serialize()))
         return graph

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rushlight.core import locks
-from rushlight.core.dtypes import ALL, FLOAT, DType
+from rushlight.core.dtypes import ALL, FLOAT, DType, bfloat16, float16, float32
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.cuda import arrays, convolve, cudnn, cudnn_attention, gemm
@@ -89,6 +89,7 @@ class CudaDevice:
             description=description,
             convolves=("image", "back", "weights"),
             attends=() if self.session.is_hip else _widest_heads(found),
+            adds=(float16, bfloat16, float32),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
             lists=self._build_list,
             marks=lambda: CudaMarks(runtime),
@@ -155,7 +156,7 @@ class CudaDevice:
             return convolve.in_parts(kernel, launch, add, self._pool)
 
         if convolve.takes(kernel) and self.cudnn is not None:
-            return convolve.Convolution(kernel, self.cudnn, own, self._pool)
+            return convolve.Convolution(kernel, self.cudnn, self.session, own, self._pool)
         return own()
 
     def _build_own(self, kernel: Kernel) -> Launch:

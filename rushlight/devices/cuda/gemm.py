@@ -5,11 +5,15 @@
    lie in the workspace in the compute type and are added in a fixed order: the same bits from run
    to run.
 2. An algorithm is chosen by cuBLASLt's rules of thumb, never by timing, from sizes and strides
-   alone. An operand that does not begin at a multiple of `_ALIGNMENT` bytes is copied, so that the
-   bits do not depend on addresses.
-3. The library allocates nothing. A launch takes the workspace of its algorithm from the pool, at
-   most as many bytes as its operands have. A device without cuBLASLt (`scratch_rooms` in an
-   estimate) does not know the algorithm and leaves the workspace out.
+   alone. Where the choice leaves most of the GPU idle, because k alone is long, the library is
+   asked again with the largest workspace, in which k is split. An operand that does not begin at a
+   multiple of `_ALIGNMENT` bytes is copied, so that the bits do not depend on addresses.
+3. What is added to a product is the library's bias, where it is one number per column, or its
+   matrix C; other layouts take the own kernel. It is added before the result is rounded.
+4. The library allocates nothing. A launch takes the workspace of its algorithm from the pool: at
+   most as many bytes as its operands have, or 32 MiB where the library is asked again. A device
+   without cuBLASLt (`scratch_rooms` in an estimate) does not know the algorithm and leaves the
+   workspace out.
 """
 
 from __future__ import annotations
@@ -37,10 +41,13 @@ _FLOAT, _DOUBLE = 0, 1
 # Attributes: cublasLtMatmulDescAttributes_t, cublasLtMatrixLayoutAttribute_t,
 # cublasLtMatmulPreferenceAttributes_t
 _TRANSPOSED = (3, 4)  # of the first and the second factor
+_EPILOGUE, _BIAS = 7, 8
+_ADD_BIAS = 4  # CUBLASLT_EPILOGUE_BIAS
 _BATCH_COUNT, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 _IN_COMPUTE_TYPE = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
 _LARGEST_WORKSPACE = 32 << 20
+_IDLE = 0.02  # waves of blocks
 _ALIGNMENT = 16  # more does not change a choice
 _INT_MAX = (1 << 31) - 1
 _MOST_PLANS = 4096
@@ -109,8 +116,8 @@ def _copy(sizes: Sizes, strides: Strides) -> Copy:
 
 def plan_contract(numbers: Sequence[int], itemsize: int) -> Plan | None:
     """A plan for cuBLAS, or None. `numbers` are the sizes and strides of a contract kernel."""
-    if len(numbers) != 17:
-        raise TypeError(f"Contract kernel takes 20 numbers, got {len(numbers) + 3}")
+    if len(numbers) not in (17, 21):
+        raise TypeError(f"Contract takes 17 or 21 sizes and strides, got {len(numbers)}")
     values = tuple(operator.index(n) for n in numbers)
     x, y, m, n, k = values[:5]
     out, a, b = values[5:9], values[9:13], values[13:17]
@@ -161,6 +168,17 @@ def _calls(sizes: Sizes, out: Strides, a: Strides, b: Strides, itemsize: int) ->
     )
 
 
+def added_leading(plan: Plan, numbers: Sequence[int]) -> int | None:
+    """The row stride of what is added to one product; 0 for a bias, None where it is neither."""
+    (call, *rest), steps, rows = plan.calls, numbers[17:21], numbers[2]
+    if rest or plan.swapped or call.batch > 1 or (steps[3] != 1 and call.n > 1):
+        return None
+    if not any(steps[:3]):
+        return 0
+    one = numbers[0] == numbers[1] == 1
+    return steps[2] if one and rows > 1 and steps[2] >= call.n else None
+
+
 class _Choice(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t."""
 
@@ -179,14 +197,15 @@ Made = list[tuple[str, ctypes.c_void_p]]  # the kind and the address of each des
 class Product:
     """One call prepared for cuBLASLt: its descriptors, its algorithm and the workspace's room."""
 
-    __slots__ = ("choice", "made", "numbers", "release", "room")
+    __slots__ = ("bias", "choice", "made", "numbers", "release", "room")
 
     def __init__(self, release: Callable[[Made], None]) -> None:
         self.release = release
         self.made: Made = []
         self.choice = _Choice()
-        self.numbers: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+        self.numbers: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
         self.room = 0
+        self.bias: int | None = None  # its address in the descriptor; None: there is none
 
     def __del__(self) -> None:
         self.release(self.made)
@@ -207,6 +226,7 @@ class Cublas:
         assert handle.value is not None
         self.handle = handle.value
         self.run = make_caller(address_of(library, "cublasLtMatmul"), "ppppppppppppppqp")
+        self.pointing = threading.Lock()  # a descriptor has one bias at a time
 
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self.library, name)(*arguments)
@@ -233,8 +253,12 @@ class Cublas:
         for kind, address in made:
             getattr(self.library, f"cublasLt{kind}Destroy")(address)
 
-    def prepare(self, call: Call, dtype: DType, alignment: int) -> Product | None:
-        """The product with its algorithm; None where cuBLASLt has none."""
+    def prepare(
+        self, call: Call, dtype: DType, alignment: int, added: int | None = None
+    ) -> Product | None:
+        """The product with its algorithm; None where cuBLASLt has none. For `added` see
+        `added_leading`.
+        """
         self.use_here()
         product = Product(self.release)
         kind, compute = _TYPES[dtype]
@@ -253,16 +277,34 @@ class Cublas:
                 strict=True,
             )
         ]
-        preference = self._make(product, "MatmulPreference")
+        if added:
+            layouts.append(self._layout(product, kind, (call.n, call.m), added, 1, 0))
+        elif added is not None:
+            self._set("MatmulDesc", multiply, _EPILOGUE, ctypes.c_uint32(_ADD_BIAS))
+            self.point(product, multiply, alignment)
         values = (call.m * call.k + call.k * call.n + call.m * call.n) * call.batch
         most = min(_LARGEST_WORKSPACE, values * dtype.itemsize)
+        found = self._choose(product, multiply, layouts, self._preference(product, most, alignment))
+        if found and most < _LARGEST_WORKSPACE and product.choice.waves < _IDLE:
+            preference = self._preference(product, _LARGEST_WORKSPACE, alignment)
+            found = self._choose(product, multiply, layouts, preference)
+        return product if found else None
+
+    def point(self, product: Product, multiply: int, bias: int) -> None:
+        """Write the address of a bias into the descriptor."""
+        if product.bias != bias:
+            self._set("MatmulDesc", multiply, _BIAS, ctypes.c_uint64(bias))
+            product.bias = bias
+
+    def _preference(self, product: Product, most: int, alignment: int) -> int:
+        preference = self._make(product, "MatmulPreference")
         for attribute, value in (
             (_MOST_WORKSPACE, ctypes.c_uint64(most)),
             (_REDUCTIONS, ctypes.c_uint32(_IN_COMPUTE_TYPE)),
             *((attribute, ctypes.c_uint32(alignment)) for attribute in _ALIGNMENTS),
         ):
             self._set("MatmulPreference", preference, attribute, value)
-        return self._choose(product, multiply, layouts, preference)
+        return preference
 
     def _layout(
         self,
@@ -282,12 +324,12 @@ class Cublas:
             self._set("MatrixLayout", layout, _BATCH_STEP, ctypes.c_int64(step))
         return layout
 
-    def _choose(
-        self, product: Product, multiply: int, layouts: list[int], preference: int
-    ) -> Product | None:
-        right, left, out = layouts
+    def _choose(self, product: Product, multiply: int, layouts: list[int], preference: int) -> bool:
+        """Whether there is an algorithm. The layouts are right, left, out and what is added."""
+        right, left, out = layouts[:3]
+        added = layouts[-1]
         count = ctypes.c_int()
-        operands = map(ctypes.c_void_p, (multiply, right, left, out, out, preference))
+        operands = map(ctypes.c_void_p, (multiply, right, left, added, out, preference))
         code = self.library.cublasLtMatmulAlgoGetHeuristic(
             ctypes.c_void_p(self.handle),
             *operands,
@@ -296,10 +338,10 @@ class Cublas:
             ctypes.byref(count),
         )
         if code or not count.value or product.choice.state:
-            return None
-        product.numbers = (multiply, right, left, out, ctypes.addressof(product.choice))
+            return False
+        product.numbers = (multiply, right, left, added, out, ctypes.addressof(product.choice))
         product.room = room_for(product.choice.workspace) if product.choice.workspace else 0
-        return product
+        return True
 
     def use_here(self) -> None:
         """The context is current on this thread."""
@@ -321,7 +363,8 @@ class Gemm:
     """The launcher of one contract kernel: cuBLASLt where it can, else `fallback`."""
 
     __slots__ = (
-        *("copy", "cublas", "dtype", "fallback", "pair", "plain", "plans", "pool", "scaled"),
+        *("added", "copy", "cublas", "dtype", "fallback", "pair", "plain", "plans", "pool"),
+        "scaled",
     )
 
     def __init__(
@@ -333,6 +376,7 @@ class Gemm:
         pool: Callable[[], Pool],
     ) -> None:
         self.dtype = kernel.dtype
+        self.added = kernel.added
         self.cublas = cublas
         self.fallback = fallback
         self.copy = copy
@@ -343,7 +387,8 @@ class Gemm:
         self.plain = self.pair(1.0, 0.0)  # alpha and beta, on the host
         self.scaled = kernel.scaled
 
-    def __call__(self, out: int, a: int, b: int, *numbers: Any) -> None:
+    def __call__(self, out: int, a: int, b: int, *rest: Any) -> None:
+        added, numbers = (rest[0], rest[1:]) if self.added else (0, rest)
         factors = self.plain
         if self.scaled:
             factors = self.pair(*numbers[17:])
@@ -353,16 +398,22 @@ class Gemm:
         except KeyError:
             plan, products = self._prepare(numbers)
         if not products:
-            self.fallback(out, a, b, *numbers, *(factors if self.scaled else ()))
+            self.fallback(out, a, b, *rest)
             return
         assert plan is not None
         left, right = (b, a) if plan.swapped else (a, b)
-        if (out | a | b) % _ALIGNMENT:
-            self._multiply_aligned(plan, products, (out, left, right), numbers, factors)
+        if added % _ALIGNMENT:
+            m, n, by_row = numbers[2], numbers[3], numbers[19]
+            span = (m - 1) * by_row + n
+            with Scratch(self.pool(), room_for(span * self.dtype.itemsize)) as (place,):
+                self.copy(place, added, 1, 1, 1, span, 0, 0, 0, 1, 0, 0, 0, 1)
+                self(out, a, b, place, *numbers)
+        elif (out | a | b) % _ALIGNMENT:
+            self._multiply_aligned(plan, products, (out, left, right), numbers, factors, added)
         elif plan.left_copy is None and plan.right_copy is None:
-            self._multiply(products, out, left, right, factors)
+            self._multiply(products, out, left, right, factors, added)
         else:
-            self._multiply_copies(plan, products, out, left, right, factors)
+            self._multiply_copies(plan, products, out, left, right, factors, added)
 
     def _multiply_aligned(
         self,
@@ -371,6 +422,7 @@ class Gemm:
         given: Sequence[int],
         numbers: Sequence[int],
         factors: Any,
+        added: int,
     ) -> None:
         """The product by copies, with the same strides, of what lies at other addresses."""
         x, y, m, n, k = numbers[:5]
@@ -378,7 +430,7 @@ class Gemm:
         spans = [
             1 + sum((size - 1) * step for size, step in zip(shape, steps, strict=True))
             for shape, steps in zip(
-                shapes, (numbers[5:9], numbers[9:13], numbers[13:]), strict=True
+                shapes, (numbers[5:9], numbers[9:13], numbers[13:17]), strict=True
             )
         ]
         if plan.swapped:
@@ -392,7 +444,8 @@ class Gemm:
             for place, address, span in read:
                 if place != address:
                     self.copy(place, address, 1, 1, 1, span, 0, 0, 0, 1, 0, 0, 0, 1)
-            self._multiply_copies(plan, products, places[0], places[1], places[2], factors)
+            out, left, right = places
+            self._multiply_copies(plan, products, out, left, right, factors, added)
             if moved[0]:
                 self._store(given[0], places[0], numbers)
 
@@ -410,9 +463,11 @@ class Gemm:
             plans.clear()
         plan = plan_contract(numbers, self.dtype.itemsize)
         products: Products = []
-        for call in () if plan is None else plan.calls:
+        added = added_leading(plan, numbers) if plan is not None and self.added else None
+        refused = self.added and added is None
+        for call in () if plan is None or refused else plan.calls:
             bits = _ALIGNMENT | call.offsets[0] | call.offsets[1] | call.offsets[2]
-            product = self.cublas.prepare(call, self.dtype, bits & -bits)
+            product = self.cublas.prepare(call, self.dtype, bits & -bits, added)
             if product is None:
                 products = []
                 break
@@ -420,27 +475,46 @@ class Gemm:
         plans[numbers] = found = (plan, products)
         return found
 
-    def _multiply(self, products: Products, out: int, left: int, right: int, factors: Any) -> None:
+    def _multiply(
+        self, products: Products, out: int, left: int, right: int, factors: Any, added: int
+    ) -> None:
         cublas = self.cublas
         cublas.use_here()
         alpha = ctypes.addressof(factors)
         beta = alpha + ctypes.sizeof(factors) // 2
         for product, (by_right, by_left, by_out) in products:
-            multiply, a, b, d, algorithm = product.numbers
+            multiply, a, b, c, d, algorithm = product.numbers
             target = out + by_out
+            more = (alpha, added) if added and product.bias is None else (beta, target)
             begin = (
                 cublas.handle, multiply, alpha, right + by_right, a, left + by_left, b,
-                beta, target, d, target, d, algorithm,
+                *more, c, target, d, algorithm,
             )  # fmt: skip
             if not product.room:
-                _check_status(cublas.run(*begin, 0, 0, DEFAULT_STREAM))
+                self._run(product, added, *begin, 0, 0, DEFAULT_STREAM)
                 continue
             # The block may be reused at once: its next use comes later on the stream.
             with Scratch(self.pool(), product.room) as (workspace,):
-                _check_status(cublas.run(*begin, workspace, product.room, DEFAULT_STREAM))
+                self._run(product, added, *begin, workspace, product.room, DEFAULT_STREAM)
+
+    def _run(self, product: Product, added: int, *numbers: int) -> None:
+        cublas = self.cublas
+        if product.bias is None:
+            _check_status(cublas.run(*numbers))
+            return
+        with cublas.pointing:
+            cublas.point(product, product.numbers[0], added)
+            _check_status(cublas.run(*numbers))
 
     def _multiply_copies(
-        self, plan: Plan, products: Products, out: int, left: int, right: int, factors: Any
+        self,
+        plan: Plan,
+        products: Products,
+        out: int,
+        left: int,
+        right: int,
+        factors: Any,
+        added: int,
     ) -> None:
         with Scratch(self.pool(), *_rooms(plan, self.dtype)) as packed:
             addresses = []
@@ -450,7 +524,7 @@ class Gemm:
                     self.copy(target, address, *copy.sizes, *copy.packed, *copy.strides)
                     address = target
                 addresses.append(address)
-            self._multiply(products, out, addresses[0], addresses[1], factors)
+            self._multiply(products, out, addresses[0], addresses[1], factors, added)
 
 
 def _rooms(plan: Plan, dtype: DType) -> list[int]:

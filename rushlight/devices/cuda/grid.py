@@ -235,5 +235,6 @@ def rule_of(kernel: Kernel, scratch: tuple[int, int]) -> tuple[tuple[object, ...
     assert isinstance(kernel, Gather | Scatter)
     chunk = cuda_map.chunk_of([kernel.dtype])
     if isinstance(kernel, Gather):
-        return ("gather", chunk), lambda b, sizes: _elements(chunk, b, sizes[:3])
+        wide = chunk * index.AT_ONCE
+        return ("gather", chunk), lambda b, sizes: _elements(wide, b, sizes[:3])
     return ("scatter", chunk), partial(_scatter, chunk)

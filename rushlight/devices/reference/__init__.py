@@ -361,6 +361,7 @@ class ReferenceDevice:
         attends=tuple((dtype, 1 << 20) for dtype in FLOAT),
         description=f"kernels interpreted by NumPy {np.__version__}",
         convolves=("image", "back", "weights"),
+        adds=FLOAT,
     )
 
     def __init__(self) -> None:

@@ -87,6 +87,7 @@ class Limits:
     convolves: tuple[str, ...] = ()
     # The types for which it builds Attend, and the widest head of each.
     attends: tuple[tuple[DType, int], ...] = ()
+    adds: tuple[DType, ...] = ()  # the types for which it builds Contract with `added`
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check
     software: bool = False  # runs on the host's processor, so it is no accelerator

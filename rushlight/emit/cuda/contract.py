@@ -44,11 +44,12 @@ def _grow(kernel: Contract) -> str:
 def _declared(kernel: Contract) -> str:
     """The parameters of the kernel's function."""
     kind, stored = COMPUTED[kernel.compute], STORED[kernel.dtype]
-    operands = (("o", "xymn"), ("a", "xymk"), ("b", "xykn"))
+    operands = [("o", "xymn"), ("a", "xymk"), ("b", "xykn")]
+    operands += [("c", "xymn")] if kernel.added else []
     strides = [f"const i64 {o}_{d}" for o, dims in operands for d in dims]
     sizes = [f"const i64 z{d}" for d in "xymnk"]
     factors = [f"const {kind} s{i}" for i in range(len(kernel.params))]
-    arrays = (f"{stored}* out", f"const {stored}* a", f"const {stored}* b")
+    arrays = [f"{stored}* out", *(f"const {stored}* {name}" for name, _ in operands[1:])]
     return ", ".join([*arrays, *sizes, *strides, *factors])
 
 
@@ -56,9 +57,13 @@ def contract(kernel: Contract) -> str:
     kind, stored = COMPUTED[kernel.compute], STORED[kernel.dtype]
     zero = constant(0, kernel.compute)
     fetched = _widened(kernel, "from[(row + r) * by_row + (k + d) * by_k]")
-    place = "out[x * o_x + y * o_y + r * o_m + c * o_n]"
-    total = f"s0 * sum[i][j] + s1 * {_widened(kernel, place)}" if kernel.scaled else "sum[i][j]"
-    result = _narrowed(kernel, f"({total})" if kernel.scaled else total)
+    place = "out[x * o_x + y * o_y + r * o_m + q * o_n]"
+    total = "sum[i][j]"
+    if kernel.scaled:
+        total = f"(s0 * sum[i][j] + s1 * {_widened(kernel, place)})"
+    if kernel.added:
+        total = f"(sum[i][j] + {_widened(kernel, 'c[x * c_x + y * c_y + r * c_m + q * c_n]')})"
+    result = _narrowed(kernel, total)
     return f"""\
 // Neighbouring threads take neighbouring addresses: along k where that is the unit stride, else along the other side.
 __device__ __forceinline__ void fetch(
@@ -105,8 +110,8 @@ extern "C" __global__ void __launch_bounds__({THREADS}, 2) contract({_declared(k
         }}
         for (int i = 0; i < 4; ++i) {{
             for (int j = 0; j < 4; ++j) {{
-                const i64 r = m + ty * 4 + i, c = n + tx * 4 + j;
-                if (r < zm && c < zn) {place} = {result};
+                const i64 r = m + ty * 4 + i, q = n + tx * 4 + j;
+                if (r < zm && q < zn) {place} = {result};
             }}
         }}
     }}

@@ -2,8 +2,8 @@
 
 # Note [Indices on CUDA]
 1. The fast case is one index for a whole row (its inner stride is 0, as in an embedding): rows are
-   moved in chunks of 16 bytes where addresses, strides and sizes allow it. A uniform branch
-   decides.
+   moved in chunks of 16 bytes where addresses, strides and sizes allow it, of which a thread loads
+   several before it stores one. A uniform branch decides.
 2. Scatter: each target has one owner, which reads every index in ascending order and folds in its
    own. So a target's updates come in the order of k, whatever the number of owners.
 3. Where rows have one index, owners are warps, chosen by a hash of the target: a warp reads 32
@@ -24,7 +24,7 @@ THREADS = 256
 WARPS = THREADS // 32
 STRIPS = 8  # of 32 indices, loaded by a warp at once
 QUEUE = 32 * (STRIPS + 1)
-AT_ONCE = 4  # queued rows that are loaded before they are folded in
+AT_ONCE = 4  # rows, or chunks of a gather, that are loaded before the first is used
 
 BALLOT = """\
 #if defined(__HIP__) || defined(__HIPCC_RTC__)
@@ -87,16 +87,31 @@ extern "C" __global__ void __launch_bounds__({THREADS}) gather({declared}) {{
     const i64 total = outer * count * inner;
     if (total < 0x7fffffffLL && i_i == 0 && {_whole_chunks(chunk)}) {{
         const u32 across = (u32)inner / {chunk}u;
-        for (i64 p = first; p < total / {chunk}; p += stride) {{
-            const u32 row = (u32)p / across;
-            const i64 i = (i64)((u32)p % across) * {chunk};
-            const i64 o = (i64)(row / (u32)count), k = (i64)(row % (u32)count);
-            const i64 at = (i64)picks[o * i_o + k * i_k];
-            const bool bad = (u64)at >= (u64)limit;
-            if (bad) *status = 1;
-            Chunk found = {{}};
-            if (!bad) found = *(const Chunk*)(source + o * s_o + at * s_k + i);
-            *(Chunk*)(out + o * o_o + k * o_k + i) = found;
+        for (i64 p = first; p < total / {chunk}; p += {AT_ONCE} * stride) {{
+            i64 from[{AT_ONCE}], to[{AT_ONCE}];
+            Chunk found[{AT_ONCE}];
+            #pragma unroll
+            for (int j = 0; j < {AT_ONCE}; ++j) {{
+                const i64 q = p + j * stride;
+                const bool inside = q < total / {chunk};
+                const u32 row = inside ? (u32)q / across : 0u;
+                const i64 i = (i64)(inside ? (u32)q % across : 0u) * {chunk};
+                const i64 o = (i64)(row / (u32)count), k = (i64)(row % (u32)count);
+                const i64 at = (i64)picks[o * i_o + k * i_k];
+                const bool bad = (u64)at >= (u64)limit;
+                if (bad) *status = 1;
+                from[j] = bad ? -1 : o * s_o + at * s_k + i;
+                to[j] = inside ? o * o_o + k * o_k + i : -1;
+            }}
+            #pragma unroll
+            for (int j = 0; j < {AT_ONCE}; ++j) {{
+                found[j] = Chunk{{}};
+                if (from[j] >= 0) found[j] = *(const Chunk*)(source + from[j]);
+            }}
+            #pragma unroll
+            for (int j = 0; j < {AT_ONCE}; ++j) {{
+                if (to[j] >= 0) *(Chunk*)(out + to[j]) = found[j];
+            }}
         }}
     }} else if (total < 0x7fffffffLL) {{
         for (i64 p = first; p < total; p += stride) pick<u32>((u32)p, {_names()});

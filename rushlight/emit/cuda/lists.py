@@ -138,6 +138,6 @@ extern "C" __global__ void __launch_bounds__({MOST_THREADS}) fold_list({", ".joi
     const i64 length = {FOLD_SPAN}, segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 mine = (i64)(blockIdx.x - first);
     const i64 tile = (i64)lanes * {writer.chunk * writer.tile};
-    const bool resident = false, inside = true, split = true;
+    const bool WHOLE = false, resident = false, inside = true, split = true;
 {indent(body, 1)}}}
 """

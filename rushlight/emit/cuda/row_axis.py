@@ -10,17 +10,22 @@
    elements before the row.
 5. A tile's positions [low, high) are in the row. Whole chunks are loaded first, without a branch
    between loads; then the rest, element by element.
-6. All rows of a block walk together, since barriers and shuffles need whole blocks and warps. A
+6. WHOLE: rows are one tile of whole chunks, and aligned in all dense operands, which is known for
+   all rows at once. This walk has no loop over tiles and no parts of chunks, and holds a formula
+   that the last stage and the elements' stores share in registers between them: `kept`.
+7. All rows of a block walk together, since barriers and shuffles need whole blocks and warps. A
    place without a row walks the last row again and stores nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rushlight.emit.cuda.anomaly import get, put
 from rushlight.emit.cuda.map import alignment, pack
 from rushlight.emit.cuda.rows import (
+    WIDEST,
     bases,
     chunk_of_rows,
     count_of,
@@ -32,6 +37,8 @@ from rushlight.emit.cuda.rows import (
     is_splittable,
     joined,
     kind_of,
+    made_function,
+    moves,
     partials,
     row_stores,
     segment_bounds,
@@ -51,7 +58,8 @@ from rushlight.emit.cuda.scalar import (
     uses,
 )
 from rushlight.kernel.shapes import Rowwise
-from rushlight.scalar.ir import Expr, topological
+from rushlight.scalar.elementary import BOUNDS
+from rushlight.scalar.ir import Expr, arg, rebuild, topological
 
 MOST_THREADS = 256
 FEW_INPUTS = 4
@@ -79,9 +87,24 @@ template <typename T, int N> __device__ __forceinline__ Pack<T, N> shifted(const
 
 def tile_of(kernel: Rowwise) -> int:
     """Chunks that a thread holds of each input."""
-    if len(kernel.inputs) == 1:
-        return min(8, 32 // chunk_of_rows(kernel))
-    return 4 if len(kernel.inputs) <= FEW_INPUTS else 2
+    chunk, count = chunk_of_rows(kernel), len(kernel.inputs)
+    if count == 1:
+        return min(8, 32 // chunk)
+    if count > FEW_INPUTS:
+        return 2
+    # Three wide chunks of several stages would not fit into the registers.
+    return 2 if count > 2 and chunk == WIDEST and len(stages(kernel)) > 1 else 4
+
+
+def kept(shared: Sequence[Expr], stores: Sequence[Expr]) -> Expr | None:
+    """The longest formula with an elementary function that is part of some of both."""
+    within = set(topological(list(shared)))
+    best, most = None, 0
+    for e in topological(list(stores)):
+        parts = topological([e]) if e in within and moves(e) else []
+        if len(parts) > most and any(part.op in BOUNDS for part in parts):
+            best, most = e, len(parts)
+    return best
 
 
 class AxisWriter:
@@ -91,7 +114,10 @@ class AxisWriter:
         self.splittable, self.declared = is_splittable(kernel), declared(kernel)
         self.stages = stages(kernel)
         self.settled: list[dict[int, Expr]] = []  # by stage; the last are the elements'
-        self.kernel = self.settle(kernel)
+        self.bases = bases(kernel, "o * k{k}_0")
+        self.kept: Expr | None = None  # input number `many` of the kernel that is written
+        self.many = len(kernel.inputs)
+        self.kernel = self.keep(self.settle(kernel))
         self.chunk = chunk_of_rows(kernel)
         self.tile = tile_of(kernel)
         self.each = f"for (int j = 0; j < {self.chunk}; ++j)"
@@ -114,6 +140,22 @@ class AxisWriter:
             stores[i] = store
         return replace(kernel, passes=tuple(passes), stores=tuple(stores))
 
+    def keep(self, kernel: Rowwise) -> Rowwise:
+        """The kernel with the formula that is kept as one more input."""
+        passes, stores = list(kernel.passes), list(kernel.stores)
+        last, each = self.stages[-1] if self.stages else [], stored(kernel, "element")
+        found = kept([passes[k].body for k in last], [stores[i] for i in each])
+        if found is None or kernel.anomaly is not None:
+            return kernel
+        self.kept = found
+        names = {found: arg(self.many, found.dtype)}
+        for k in last:
+            passes[k] = replace(passes[k], body=rebuild([passes[k].body], names)[0])
+        for i in each:
+            stores[i] = rebuild([stores[i]], names)[0]
+        inputs = (*kernel.inputs, found.dtype)
+        return replace(kernel, inputs=inputs, passes=tuple(passes), stores=tuple(stores))
+
     # ---- inputs ----
 
     def step(self, i: int) -> str:
@@ -123,7 +165,14 @@ class AxisWriter:
         kernel = self.kernel
         roots = [kernel.passes[k].body for k in passes]
         roots += [kernel.stores[i] for i in stored(kernel, "element")] if elements else []
-        return uses(roots)
+        return self.loaded(roots)
+
+    def loaded(self, roots: Sequence[Expr]) -> list[int]:
+        """The inputs that some formulas read from memory."""
+        read = uses(roots)
+        if self.kept is None or self.many not in read:
+            return read
+        return sorted({*read, *uses([self.kept])} - {self.many})
 
     def moving(self, read: list[int]) -> list[int]:
         return [i for i in read if self.step(i) != "0"]
@@ -141,6 +190,8 @@ class AxisWriter:
                 ]
             else:
                 lines.append(f"{pack(dtype, self.chunk)} w{i}[{self.tile}];")
+        if self.kept is not None:
+            lines.append(f"{COMPUTED[self.kept.dtype]} held[{self.tile}][{self.chunk}];")
         return lines
 
     def is_aligned(self, k: int, back: str = "") -> str:
@@ -170,9 +221,10 @@ class AxisWriter:
             lines.append(f"const {STORED[dtype]}* const f{i} = q{k} + here;")
         if wide:
             even = " && ".join(self.is_aligned(count_of(kernel) + i, back) for i in wide)
-            lines += [f"if ({even}) {{", *indented(self.whole_chunks(wide, True))]
+            lines += [f"if (WHOLE || ({even})) {{", *indented(self.whole_chunks(wide, True))]
             lines += ["} else {", *indented(self.whole_chunks(wide, False)), "}"]
-            lines += [f"if (low | (high % {self.chunk})) {{", *indented(self.torn(wide)), "}"]
+            torn = f"!WHOLE && (low | (high % {self.chunk}))"
+            lines += [f"if ({torn}) {{", *indented(self.torn(wide)), "}"]
         for i in moving:
             if i not in wide:
                 lines += self.scattered(i)
@@ -226,9 +278,17 @@ class AxisWriter:
 
     def values(self, read: list[int]) -> list[str]:
         """Each input at element j of chunk u."""
-        return [
-            f"a{i}" if self.step(i) == "0" else get(self.kernel, i, f"w{i}[u].v[j]") for i in read
-        ]
+        return ["held[u][j]" if i == self.many else self.value(i) for i in read]
+
+    def value(self, i: int) -> str:
+        return f"a{i}" if self.step(i) == "0" else get(self.kernel, i, f"w{i}[u].v[j]")
+
+    def hold(self) -> list[str]:
+        """Compute what is kept at element j of chunk u."""
+        if self.kept is None:
+            return []
+        inputs = self.values(uses([self.kept]))
+        return [f"held[u][j] = keep({given(self.kernel, 'here + at + j', inputs, [self.kept])});"]
 
     # ---- folds ----
 
@@ -270,7 +330,7 @@ class AxisWriter:
                 "#pragma unroll",
                 f"{self.each} m{k}[j] = {zero_of(step)};",
             ]
-        grow = []
+        grow = self.hold() if number == len(self.stages) - 1 else []
         for k in passes:
             step = kernel.passes[k]
             value = f"pass{k}({given(kernel, 'here + at + j', self.values(uses([step.body])), [step.body])})"
@@ -280,7 +340,7 @@ class AxisWriter:
         if loads:
             loads = ["if (!resident) {", *indented(["const int low = 0;", *loads]), "}"]
         lines += [
-            "for (i64 first = begin; first < end; first += tile) {",
+            "for (i64 first = begin; WHOLE || first < end; first += tile) {",
             *indented(self.tile_bounds()[:2]),
             *indented(loads),
             "    #pragma unroll",
@@ -291,6 +351,7 @@ class AxisWriter:
             *indented(grow, 3),
             "        }",
             "    }",
+            "    if (WHOLE) break;",
             "}",
         ]
         for k in passes:
@@ -357,7 +418,7 @@ class AxisWriter:
         if not outputs:
             return []
         roots = [kernel.stores[i] for i in outputs]
-        read = uses(roots)
+        read, loaded = uses(roots), self.loaded(roots)
         results = ", ".join(f"y{i}" for i in outputs)
         body = [f"{computed(kernel.outputs[k])} y{k};" for k in outputs]
         body.append(
@@ -366,13 +427,15 @@ class AxisWriter:
         body += [f"x{k}.v[j] = {put(kernel, k, f'y{k}')};" for k in outputs]
         if kernel.anomaly is not None:  # a position outside of the row is no anomaly
             body = ["if (at + j < low || at + j >= high) continue;", *body]
-        loads = self.loads(read, " - back")
+        if self.kept is not None and self.many in read:
+            body[1:1] = [f"if (!WHOLE) {self.hold()[0]}"]
+        loads = self.loads(loaded, " - back")
         if loads:
             loads = ["if (!resident || back) {", *indented(loads), "}"]
         return [
             *self.settled_rows(len(self.stages)),
-            self.back(outputs),
-            "for (i64 first = 0; first < axis + back; first += tile) {",
+            self.back(),
+            "for (i64 first = 0; WHOLE || first < axis + back; first += tile) {",
             *indented(self.tile_bounds(" - back")),
             *indented(loads),
             "    #pragma unroll",
@@ -386,6 +449,7 @@ class AxisWriter:
             "        }",
             *indented(self.element_stores(outputs), 2),
             "    }",
+            "    if (WHOLE) break;",
             "}",
         ]
 
@@ -406,9 +470,10 @@ class AxisWriter:
             single = ["#pragma unroll", f"{self.each} if (at + j >= low && at + j < high) {one}"]
             if self.kernel.steps[k] == "1":
                 kind = pack(self.kernel.outputs[k], self.chunk)
-                whole = f"at >= low && at + {self.chunk} <= high && {self.is_aligned(k, ' - back')}"
+                even = self.is_aligned(k, " - back")
+                whole = f"at >= low && at + {self.chunk} <= high && ({even})"
                 single = [
-                    f"if ({whole}) (({kind}*)(q{k} + here))[u * lanes + lane] = x{k};",
+                    f"if (WHOLE || ({whole})) (({kind}*)(q{k} + here))[u * lanes + lane] = x{k};",
                     "else {",
                     *indented(single),
                     "}",
@@ -416,14 +481,33 @@ class AxisWriter:
             lines += single
         return lines
 
-    def back(self, outputs: list[int]) -> str:
-        """Rule 4 of Note [Tiles of a row]."""
-        for k in outputs:
+    def first_output(self) -> tuple[int, int, int] | None:
+        """Of the first output of elements that is dense: its number, size and aligned elements."""
+        for k in stored(self.kernel, "element"):
             if self.kernel.steps[k] == "1":
                 size = self.kernel.outputs[k].itemsize
-                whole = min(16 // size, self.chunk)
-                return f"const int back = (int)((u64)q{k} / {size} % {whole});"
-        return "const int back = 0;"
+                return k, size, min(16 // size, self.chunk)
+        return None
+
+    def back(self) -> str:
+        """Rule 4 of Note [Tiles of a row]."""
+        found = self.first_output()
+        if found is None:
+            return "const int back = 0;"
+        k, size, aligned = found
+        return f"const int back = WHOLE ? 0 : (int)((u64)q{k} / {size} % {aligned});"
+
+    def is_whole(self) -> str:
+        """Rule 6 of Note [Tiles of a row]."""
+        kernel, chunk = self.kernel, self.chunk
+        conditions = [f"axis <= lanes_ * {chunk * self.tile}", f"axis % {chunk} == 0"]
+        dense = stored(kernel, "element") + [count_of(kernel) + i for i in range(self.many)]
+        types = kernel.outputs + kernel.inputs
+        for k in dense:
+            if kernel.steps[k] == "1":
+                conditions.append(f"(u64)p{k} % {alignment(types[k], chunk)} == 0")
+                conditions.append(f"k{k}_0 % {chunk} == 0")
+        return " && ".join(conditions)
 
     def rows(self) -> list[str]:
         lines = row_stores(self.kernel)
@@ -442,7 +526,7 @@ class AxisWriter:
         kernel = self.kernel
         most = max((len(s) for s in self.stages), default=1)
         first = self.loads(self.used([*range(len(kernel.passes))], True))
-        body = [*bases(kernel, "o * k{k}_0"), *self.held()]
+        body = [*self.bases, *self.held()]
         if first:
             first = ["const i64 here = 0;", "const int low = 0, high = (int)axis;", *first]
             body += ["if (resident) {", *indented(first), "}"]
@@ -456,21 +540,28 @@ class AxisWriter:
                 "const i64 mine = blockIdx.x % segments;",
                 "if (split) near = blockIdx.x / segments;",
             ]
+        names = ", ".join(part.split()[-1].lstrip("*") for part in self.declared.split(","))
         folds = "".join(self.fold_function(n) for n in range(len(self.stages)))
+        kept_text = "" if self.kept is None else made_function(kernel, "keep", self.kept)
         return f"""\
-{TAKE}{functions(kernel)}{folds}
-extern "C" __global__ void __launch_bounds__({MOST_THREADS}, {BLOCKS}) rowwise_axis({self.declared}) {{
-    __shared__ u64 room[{MOST_THREADS // 32 * most}];
+{TAKE}{functions(kernel)}{kept_text}{folds}
+template <bool WHOLE> __device__ __forceinline__ void walk({self.declared}, u64* const room) {{
     const int lanes = (int)lanes_;
     const int lane = (int)threadIdx.x & (lanes - 1);
     const i64 segments = axis <= length ? 1 : (axis + length - 1) / length;
     const i64 tile = (i64)lanes * {self.chunk * self.tile};
-    const bool resident = axis <= tile;
+    const bool resident = WHOLE || axis <= tile;
     const int bits = __popc(lanes - 1);  // lanes is a power of two
     i64 near = ((i64)blockIdx.x * blockDim.x + threadIdx.x) >> bits;
 {indent(split, 1)}    const bool inside = near < outer;
     const i64 o = inside ? near : outer - 1;
 {indent(body, 1)}}}
+
+extern "C" __global__ void __launch_bounds__({MOST_THREADS}, {BLOCKS}) rowwise_axis({self.declared}) {{
+    __shared__ u64 room[{MOST_THREADS // 32 * most}];
+    if ({self.is_whole()}) walk<true>({names}, room);
+    else walk<false>({names}, room);
+}}
 """
 
 

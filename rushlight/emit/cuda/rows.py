@@ -119,14 +119,19 @@ def _store_function(kernel: Rowwise, kind: str) -> str:
     return f"__device__ __forceinline__ void {kind}({', '.join(taken)}) {{\n{indent(lines, 1)}}}\n"
 
 
+def made_function(kernel: Rowwise, name: str, body: Expr) -> str:
+    """A formula as a function of one position."""
+    taken = ", ".join(_signature(kernel, [body]))
+    lines, (result,) = statements([body], plain_leaf)
+    head = f"__device__ __forceinline__ {COMPUTED[body.dtype]} {name}({taken})"
+    return f"{head} {{\n{indent([*lines, f'return {result};'], 1)}}}\n"
+
+
 def functions(kernel: Rowwise) -> str:
     """Every pass and store as a function of one position."""
     text = ""
     for number, step in enumerate(kernel.passes):
-        taken = _signature(kernel, [step.body])
-        lines, (result,) = statements([step.body], plain_leaf)
-        head = f"__device__ __forceinline__ {kind_of(step)} pass{number}({', '.join(taken)})"
-        text += f"{head} {{\n{indent([*lines, f'return {result};'], 1)}}}\n"
+        text += made_function(kernel, f"pass{number}", step.body)
     for kind in ("element", "row"):
         if stored(kernel, kind):
             text += _store_function(kernel, kind)
@@ -136,7 +141,7 @@ def functions(kernel: Rowwise) -> str:
 # ---- what is one per row ----
 
 
-def _moves(expr: Expr) -> bool:
+def moves(expr: Expr) -> bool:
     """Whether an expression may differ between the elements of a row."""
     return any(e.op in ("arg", "index") for e in topological([expr]))
 
@@ -144,7 +149,7 @@ def _moves(expr: Expr) -> bool:
 def _is_settled(expr: Expr) -> bool:
     """Whether an expression is a formula of rows or of the axis length."""
     within = {e.op for e in topological([expr])}
-    return bool(within & {"row", "extent"}) and not _moves(expr)
+    return bool(within & {"row", "extent"}) and not moves(expr)
 
 
 def _inverted(expr: Expr) -> Expr:
@@ -156,7 +161,7 @@ def _inverted(expr: Expr) -> Expr:
         if e.op != "div" or e.dtype is not float32:
             continue
         x, y = e.args
-        if _moves(x) and _is_settled(y):
+        if moves(x) and _is_settled(y):
             size = s.absolute(y)
             least, one, most = (const(2.0**n, float32) for n in (-60, 0, 60))
             scale = s.where(size < 1e-30, most, s.where(size < 1e30, one, least))
@@ -172,7 +177,7 @@ def settle(roots: Sequence[Expr], first: int) -> tuple[list[Expr], dict[int, Exp
     roots = [_inverted(e) for e in roots]
     found: list[Expr] = []
     for e in topological(list(roots)):
-        for part in e.args if _moves(e) else ():
+        for part in e.args if moves(e) else ():
             if part.args and _is_settled(part) and part not in found:
                 found.append(part)
     names = {e: row(first + n, e.dtype) for n, e in enumerate(found)}

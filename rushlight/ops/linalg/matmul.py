@@ -59,10 +59,10 @@ def contract(
     strides: Sequence[Shape],
     factors: tuple[float, ...] = (),
 ) -> Any:
-    """A launch for out, a, b with the given batch sizes.
+    """A launch for out, a, b with the given batch sizes, and for what is added to the product.
 
-    Strides are (*batch, rows, columns) per operand. With `factors`, alpha and beta, the product is
-    added to `out`. See Note [One rounding].
+    Strides are (*batch, rows, columns) per operand: three, or four where something is added. With
+    `factors`, alpha and beta, the product is added to `out`. See Note [One rounding].
     """
     if 0 in (*batch, m, n):  # the other sizes may be any numbers
         return lambda *addresses: None
@@ -73,7 +73,8 @@ def contract(
     numbers = [
         (0,) * (2 - len(sizes)) + lead + st[-2:] for lead, st in zip(steps, strides, strict=True)
     ]
-    run = built(pool, Contract(dtype, compute_type(dtype), bool(factors)))
+    kernel = Contract(dtype, compute_type(dtype), bool(factors), len(strides) == 4)
+    run = built(pool, kernel)
     tail = (*pad, m, n, k, *(x for st in numbers for x in st), *factors)
     return lambda *addresses: run(*addresses, *tail)
 
@@ -297,10 +298,15 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     _, (steps,) = collapse(x.shape[:-1], (x.strides[:-1],))
     step = steps[0] if steps else k
     strides = [(n, 1), (step, x.strides[-1]), (w.strides[1], w.strides[0])]
-    once = len(ins) > 2 and is_half(x.dtype)
+    adds = len(ins) > 2 and x.dtype in pool.device.limits.adds
+    if adds:
+        strides.append((0, ins[2].strides[0]))
+    once = len(ins) > 2 and is_half(x.dtype) and not adds
     product = contract(pool, x.dtype, (), rows, n, k, strides, (1.0, 1.0) if once else ())
     products = rows * n * k
     cost = products * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
+    if adds:
+        return Plan(op, ins, [out], product, static, cost=cost, products=products)
     if len(ins) == 2 or not out.numel:
         return Plan(
             *(op, ins, [out], lambda o, a, b, *_: product(o, a, b), static),

@@ -10,7 +10,7 @@ from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, numel, wrap_dim
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.older import rearranged
-from rushlight.ops.linalg.matmul import added_product, is_half, matmul
+from rushlight.ops.linalg.matmul import added_product, is_half, linear, matmul
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.complex_numbers import conjugate
 from rushlight.ops.reduce import reductions
@@ -169,6 +169,11 @@ def addmm(
         tensors, factors = rearranged("addmm", (input, mat1, mat2, *older), 3, _FACTORS)
         return addmm(*tensors, **factors)
     _check_ranks("addmm", ("mat1", mat1, 2), ("mat2", mat2, 2))
+    (_, k), (rows, n) = mat1._spec.shape, mat2._spec.shape
+    dtype = input._spec.dtype
+    is_bias = dtype.kind == "f" and k == rows and input._spec.shape == (n,)
+    if beta == alpha == 1 and is_bias and dtype is mat1._spec.dtype is mat2._spec.dtype:
+        return linear(mat1, views.transpose(mat2, 0, 1), input)
     return _plus_product("addmm", input, mat1, mat2, beta, alpha)
 
 

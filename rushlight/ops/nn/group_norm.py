@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rushlight.core.cache import cached
 from rushlight.core.dtypes import (
@@ -19,7 +20,7 @@ from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.declare import rowwise
-from rushlight.ops.family.rowwise import Rows
+from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
 from rushlight.ops.nn.norms import batch_norm, batch_normalised, layer_norm, normalised_rows
 from rushlight.ops.nn.pooling import avg_pool1d
 from rushlight.ops.pointwise import arithmetic as e
@@ -30,7 +31,7 @@ from rushlight.ops.view.windows import bordered
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.record import call
-from rushlight.tape.record.op import check_dtypes
+from rushlight.tape.record.op import Grad, Plan, check_dtypes
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Value
 
@@ -156,6 +157,61 @@ def _rms(eps: float) -> Callable[..., Value]:
     return rowwise("rms_norm", body, "Rows divided by the root of their mean square.")
 
 
+def _rms_grad_body(r: Rows, g: Expr, x: Expr, rstd: Expr, w: Expr) -> Expr:
+    gw, y = g * w, x * rstd
+    return (gw - y * (r.sum(gw * y) / r.extent(x.dtype))) * rstd
+
+
+_rms_grad = rowwise(
+    "rms_norm_grad",
+    _rms_grad_body,
+    "The gradient of rows that are divided by the root of their mean square and scaled.",
+    rows=(2,),
+)
+_rms_grad_weights = rowwise(
+    "rms_norm_grad_weights",
+    lambda r, g, x, rstd: r.sum(g * (x * rstd)),
+    "The gradient of their scale, down the columns.",
+    kinds=("row",),
+)
+
+
+class ScaledRms(DeclaredRow):
+    """Rows divided by the root of their mean square and scaled by column: y, and 1 / root."""
+
+    __slots__ = ()
+
+    def make_grad(self, plan: Plan, needs: int) -> Grad:
+        full, dim = make_row_grad(self, plan, needs), plan.static[0]
+
+        def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
+            (g, of_rstd), (x, w, _, rstd) = grads, values
+            if g is None or of_rstd is not None:
+                return full.rule(grads, values, params)
+            parts: list[Any] = [None, None]
+            if needs & 1:
+                parts[0] = _rms_grad(g, x, rstd, w, dim=dim)
+            if needs & 2:
+                size = x._spec.shape[dim]
+                flat = [views.reshape(v, (-1, size)) for v in (g, x)]
+                parts[1] = _rms_grad_weights(*flat, views.reshape(rstd, (-1, 1)), dim=0)
+            return parts
+
+        saves_in, saves_out = {0, 1, *full.saves_in}, {1, *full.saves_out}
+        return Grad(needs, tuple(sorted(saves_in)), tuple(sorted(saves_out)), rule)
+
+
+@cached
+def _scaled_rms(eps: float) -> ScaledRms:
+    def body(r: Rows, x: Expr, w: Expr) -> tuple[Expr, Expr]:
+        rstd = 1 / s.sqrt(r.sum(x * x) / r.extent(x.dtype) + eps)
+        return x * rstd * w, rstd
+
+    doc = "Rows divided by the root of their mean square and scaled."
+    kinds, results = ("element", "row"), (None, COMPUTE)
+    return ScaledRms("rms_norm", body, None, FLOAT, (), kinds, results, None, doc)
+
+
 @composite("rms_norm", method=False, pure=True, autocast={"gpu": "float32"})
 def rms_norm(
     input: Value,
@@ -179,6 +235,11 @@ def rms_norm(
         y = e.mul(input, e.rsqrt(e.add(reductions.mean(e.square(input), dims, True), added)))
         return y if weight is None else e.mul(y, weight)
     rows = views.reshape(input, (*shape[: len(shape) - len(inner)], numel(inner)))
+    if weight is not None and weight._spec.dtype is input._spec.dtype and input._spec.numel:
+        scale = views.reshape(weight, (numel(inner),))
+        last = len(rows._spec.shape) - 1
+        y, _ = call_rows(_scaled_rms(added), (rows, scale), last, True)
+        return views.reshape(y, shape)
     y = views.reshape(_rms(added)(rows, dim=-1), shape) if input._spec.numel else e.clone(input)
     return y if weight is None else e.mul(y, weight)
 
