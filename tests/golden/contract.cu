@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) contract(i32* out, const i3
         }
         for (int i = 0; i < 4; ++i) {
             for (int j = 0; j < 4; ++j) {
-                const i64 r = m + ty * 4 + i, c_ = n + tx * 4 + j;
-                if (r < zm && c_ < zn) out[x * o_x + y * o_y + r * o_m + c_ * o_n] = sum[i][j];
+                const i64 r = m + ty * 4 + i, q = n + tx * 4 + j;
+                if (r < zm && q < zn) out[x * o_x + y * o_y + r * o_m + q * o_n] = sum[i][j];
             }
         }
     }

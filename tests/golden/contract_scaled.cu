@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) contract(u16* out, const u1
         }
         for (int i = 0; i < 4; ++i) {
             for (int j = 0; j < 4; ++j) {
-                const i64 r = m + ty * 4 + i, c = n + tx * 4 + j;
-                if (r < zm && c < zn) out[x * o_x + y * o_y + r * o_m + c * o_n] = narrow_f16((s0 * sum[i][j] + s1 * widen_f16(out[x * o_x + y * o_y + r * o_m + c * o_n])));
+                const i64 r = m + ty * 4 + i, q = n + tx * 4 + j;
+                if (r < zm && q < zn) out[x * o_x + y * o_y + r * o_m + q * o_n] = narrow_f16((s0 * sum[i][j] + s1 * widen_f16(out[x * o_x + y * o_y + r * o_m + q * o_n])));
             }
         }
     }

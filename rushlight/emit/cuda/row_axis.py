@@ -92,8 +92,8 @@ def tile_of(kernel: Rowwise) -> int:
         return min(8, 32 // chunk)
     if count > FEW_INPUTS:
         return 2
-    # Three wide chunks of several stages would not fit into the registers.
-    return 2 if count > 2 and chunk == WIDEST and len(stages(kernel)) > 1 else 4
+    # Wide chunks that are read again for the elements' stores would not fit into the registers.
+    return 2 if chunk == WIDEST and kernel.passes and "element" in kernel.kinds else 4
 
 
 def kept(shared: Sequence[Expr], stores: Sequence[Expr]) -> Expr | None:

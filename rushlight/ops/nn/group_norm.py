@@ -183,6 +183,9 @@ class ScaledRms(DeclaredRow):
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         full, dim = make_row_grad(self, plan, needs), plan.static[0]
+        shape = plan.ins[0].shape
+        if dim != len(shape) - 1 or plan.ins[1].shape != shape[dim:]:
+            return full  # a batch of scales, under vmap
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             (g, of_rstd), (x, w, _, rstd) = grads, values
