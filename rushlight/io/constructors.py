@@ -83,6 +83,7 @@ class Maker:
     ) -> None:
         self.ledger = ledger
         self.move = move
+        self.dry = False  # whether layouts are skipped: see Note [PyTorch's files]
         self.enter = enter  # checks a key before it goes into a container
         self.checked: dict[tuple[int, Any, bool], Any] = {}  # indices that were read already
 
@@ -209,6 +210,41 @@ class Maker:
         _fit("a part of memory", args, _DENSE, DType, (tuple, Size, list), (tuple, list), int, bool)
         return interop.from_shared(*args)
 
+    def layout(self, *args: Any) -> Any:
+        """PyTorch's form of a tensor: memory, the first element, sizes and strides."""
+        kinds = (tuple, Size, list)
+        _fit("a tensor", args[:6], _DENSE, int, kinds, kinds, bool, collections.OrderedDict)
+        memory, first, shape, strides, requires_grad = args[:5]
+        if len(args) > 6 and args[6]:
+            raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
+        if self.dry:
+            return memory
+        dtype = memory._spec.dtype
+        return interop.from_shared(
+            memory, dtype, shape, strides, first * dtype.itemsize, requires_grad
+        )
+
+    def typed_layout(self, *args: Any) -> Any:
+        """The same of bytes, with a dtype; None stands for attributes that are not used here."""
+        kinds = (tuple, Size, list)
+        wanted = (_DENSE, int, kinds, kinds, bool, collections.OrderedDict, DType)
+        _fit("a tensor", args[:7], *wanted)
+        memory, first, shape, strides, requires_grad, _, dtype = args[:7]
+        if len(args) > 7 and args[7] is not None:
+            raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
+        if self.dry:
+            return memory
+        return interop.from_shared(
+            memory, dtype, shape, strides, first * dtype.itemsize, requires_grad
+        )
+
+    def pytorch_parameter(self, *args: Any) -> Any:
+        _fit("Parameter", args, _DENSE, bool, collections.OrderedDict)
+        return parameter.Parameter(*args[:2])
+
+    def pytorch_device(self, *args: Any) -> Any:
+        return self.device(*args, *[None] * (len(args) == 1))
+
     def parameter(self, *args: Any) -> Any:
         _fit("Parameter", args, _DENSE, bool)
         return parameter.Parameter(*args)
@@ -267,6 +303,23 @@ class Maker:
 
 _DTYPES = {dtype.name: dtype for dtype in dtypes.ANY}
 
+
+def _layout() -> None:
+    """In the table of constructors: PyTorch's `_rebuild_tensor_v2`."""
+
+
+def _typed_layout() -> None:
+    """PyTorch's `_rebuild_tensor_v3`."""
+
+
+def _parameter() -> None:
+    """PyTorch's `_rebuild_parameter`."""
+
+
+def _torch_device() -> None:
+    """PyTorch's `device`."""
+
+
 _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("builtins.set", set, Maker.set_of),
     ("builtins.frozenset", frozenset, Maker.frozenset_of),
@@ -298,6 +351,11 @@ _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("rushlight.sparse.csr.from_pickle", csr.from_pickle, Maker.sparse_rows),
     ("rushlight.storage._from_bytes", storage._from_bytes, Maker.untyped_storage),
     ("rushlight.storage._over", storage._over, Maker.typed_storage),
+    ("torch._utils._rebuild_tensor_v2", _layout, Maker.layout),
+    ("torch._utils._rebuild_tensor_v3", _typed_layout, Maker.typed_layout),
+    ("torch._utils._rebuild_parameter", _parameter, Maker.pytorch_parameter),
+    ("torch.Size", Size, Maker.size),
+    ("torch.device", _torch_device, Maker.pytorch_device),
 ]
 
 # Objects that a file may name without calling them: memory formats, and factories of defaultdicts.
@@ -307,6 +365,15 @@ _NAMES: dict[str, Any] = {f"rushlight.{f.name}": f for f in _FORMATS}
 _NAMES |= {f"rushlight.ops.creation.{f.name}": f for f in _FORMATS}
 _NAMES |= {
     f"builtins.{kind.__name__}": kind for kind in _FACTORIES if kind.__module__ == "builtins"
+}
+
+# PyTorch's dtypes, and its classes of memory, which stand for their dtypes.
+_NAMES |= {f"torch.{dtype.name}": dtype for dtype in dtypes.ANY}
+_NAMES |= {f"torch.{word}Storage": dtype for dtype, word in dtypes.WORDS.items()}
+_NAMES |= {
+    "torch.storage.UntypedStorage": dtypes.uint8,
+    "torch.ComplexFloatStorage": dtypes.complex64,
+    "torch.ComplexDoubleStorage": dtypes.complex128,
 }
 
 KNOWN: dict[str, Any] = _NAMES | {name: function for name, function, _ in _MAKERS}

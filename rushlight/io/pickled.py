@@ -1,4 +1,4 @@
-"""`load`: reads files of `save`, and maps tensors to devices; not PyTorch's own format."""
+"""`load`: reads files of `save` and of PyTorch, and maps tensors to devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from rushlight import interop
 from rushlight.core.dtypes import DType
-from rushlight.io import reading
+from rushlight.io import pytorch, reading
 from rushlight.io.constructors import Mover
 from rushlight.io.limits import UnsafeFile
 from rushlight.ops.create import creation
@@ -78,10 +78,23 @@ def load(
 
 def _read_pickle(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:
     move = _placing(map_location)
+    if _is_pytorchs(file):
+        named.pop("fix_imports", None)
+        return pytorch.read(file, move, **named)
     if not careful:
         return _Trusting(file, move, **named).load()
     named.pop("fix_imports", None)  # Python 2's names
     return reading.read(file, move, **named)
+
+
+def _is_pytorchs(file: IO[bytes]) -> bool:
+    """Whether PyTorch wrote it: an archive, or a file that begins with its number."""
+    if not getattr(file, "seekable", bool)():
+        return False
+    start = file.tell()
+    head = file.read(len(pytorch.OLDER))
+    file.seek(start)
+    return head[:4] == reading.ZIP or head == pytorch.OLDER
 
 
 def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:

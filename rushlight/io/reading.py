@@ -31,8 +31,8 @@ from rushlight.tape.record.value import Value
 _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
 _DEFAULTS_DEPTH = 100  # nested defaultdicts: Python frees them by recursion in C
-_MAGIC = 0x1950A86A20F9469CFC6C  # the first object in PyTorch's files before they were zip files
-_ZIP = b"PK\x03\x04"
+MAGIC = 0x1950A86A20F9469CFC6C  # the first object in PyTorch's files before they were zip files
+ZIP = b"PK\x03\x04"
 
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
@@ -85,13 +85,20 @@ class Reader:
                 "by save"
             )
         result = self.stack.pop()
-        if result.__class__ is int and result == _MAGIC:
+        if result.__class__ is int and result == MAGIC:
             raise UnsafeFile(foreign("an older format"))
         check_depth(result)
         return result
 
+    def persistent(self) -> None:
+        self.stack.append(self.stored(self.stack.pop()))
+
+    def stored(self, pid: Any) -> Any:
+        """What the file asks for by a key: see Note [PyTorch's files]."""
+        raise UnsafeFile("load: the file asks for memory by a key, and has none")
+
     def refuse_opcode(self, key: bytes) -> NoReturn:
-        if self.ledger.given == 1 and key == b"P" and self.take(3) == _ZIP[1:]:
+        if self.ledger.given == 1 and key == b"P" and self.take(3) == ZIP[1:]:
             raise UnsafeFile(foreign("a zip file"))
         raise UnsafeFile(
             f"load: {key!r} at byte {self.ledger.given - 1} is not in the list of what a file may "
@@ -444,6 +451,7 @@ OPCODES: dict[bytes, Callable[[Reader], None]] = {
     pickle.PROTO: Reader.proto,
     pickle.FRAME: Reader.frame,
     pickle.STOP: Reader.stop,
+    pickle.BINPERSID: Reader.persistent,
     pickle.MARK: Reader.mark,
     pickle.POP: Reader.pop,
     pickle.POP_MARK: Reader.pop_mark,
@@ -500,10 +508,7 @@ OPCODES: dict[bytes, Callable[[Reader], None]] = {
 
 
 def foreign(what: str) -> str:
-    return (
-        f"load: this is {what} of PyTorch, which is not read here; write the tensors with PyTorch "
-        f"as safetensors and read them with rushlight.io.load_file"
-    )
+    return f"load: this is {what} of PyTorch in a stream that cannot seek; read it from a file"
 
 
 def _as_bytes(data: Any) -> bytes:
