@@ -349,7 +349,7 @@ INDICES = [
     ("gather", lambda t, i: t(3).gather(0, t.whole(i, 0)), False),
     ("scatter_add", lambda t, i: t(3).scatter_add(0, t.whole(i), t(1)), False),
     ("index_select", lambda t, i: t(3, 2).index_select(0, t.whole(i)), False),
-    ("embedding", lambda t, i: t(3, 2)[t.whole(0, i)], True),
+    ("index_select", lambda t, i: t(3, 2)[t.whole(0, i)], True),
     ("embedding", lambda t, i: t(5, 3)[t.whole(0, 1), t.whole(0, i)], True),
     ("cross_entropy", lambda t, i: op("cross_entropy")(t(2, 3), t.whole(0, i)), False),
     ("gather", lambda t, i: op("nll_loss")(t(2, 3), t.whole(0, i)), False),
