@@ -15,22 +15,30 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import BoundsError, DTypeError, NestingError, RushlightError, ShapeError
+from rushlight.core.errors import (
+    BoundsError,
+    DeviceUnavailable,
+    DTypeError,
+    NestingError,
+    RushlightError,
+    ShapeError,
+)
 from rushlight.core.shapes import Spec, is_contiguous, numel
-from rushlight.devices.shared.allocator import Lent, Pool
+from rushlight.devices.shared.allocator import Lent, Pinned, Pool, Storage, room_for
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
 from rushlight.ops.create import creation
 from rushlight.ops.family import read_back
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import inplace
 from rushlight.tape.anomaly import asynchronous
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import Window
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import provide
 from rushlight.tape.record.op import Grad, Op, Plan
-from rushlight.tape.record.state import impure
+from rushlight.tape.record.state import STATE, Changed, impure
 from rushlight.tape.record.value import Value
 
 
@@ -468,10 +476,7 @@ class Move(Op):
                 return
             if asynchronous.LOGS:
                 asynchronous.read_all()
-            block = (ctypes.c_char * spec.nbytes)()
-            view = memoryview(block).cast("B")
-            source_pool.device.copy_out(source, view)
-            pool.device.copy_in(target, view)
+            _copy_between(source_pool, pool, source, target, spec.nbytes)
             count_copy(source_pool.device, spec.nbytes, to_host=True)
             count_copy(pool.device, spec.nbytes, to_host=False)
 
@@ -489,10 +494,146 @@ class Move(Op):
 _move = Move("to_device", "The same elements on another device.")
 
 
-def move(value: Value, pool: Pool) -> Value:
-    """The value on another device, or itself if it is there already."""
+def _copy_between(from_: Pool, to: Pool, source: int, target: int, nbytes: int) -> None:
+    """Copy between devices, through host memory where neither has it."""
+    host = from_.device.limits.host_memory
+    if not host and not to.device.limits.host_memory:
+        view = memoryview((ctypes.c_char * nbytes)()).cast("B")
+    else:
+        at = source if host else target
+        view = memoryview((ctypes.c_char * nbytes).from_address(at)).cast("B")
+    if not host:
+        from_.device.copy_out(source, view)
+    if not to.device.limits.host_memory or host:
+        to.device.copy_in(target, view)
+
+
+def move(value: Value, pool: Pool, non_blocking: bool = False) -> Value:
+    """The value on another device, or itself if it is there already.
+
+    `non_blocking`: the host does not wait for a copy from pinned memory: Note [Streams].
+    """
     if value._spec.device is pool:
         return value
     if not is_contiguous(value._spec.shape, value._spec.strides):
         value = e.clone(value)
+    if non_blocking and _is_beside(value, pool):
+        return _move_beside(value, pool)
     return call.call(_move, (value,), (pool,))
+
+
+def _is_beside(value: Value, pool: Pool) -> bool:
+    """Whether a device can copy a value out of pinned memory, and no record of it is needed."""
+    spec, queues = value._spec, pool.device.limits.queues
+    return (
+        queues is not None
+        and isinstance(value._memory, Pinned)
+        and bool(spec.nbytes)
+        and not spec.hidden
+        and (value._node is None or not STATE.get().grad)
+    )
+
+
+def _move_beside(value: Value, pool: Pool) -> Value:
+    spec, source = value._spec, value._memory
+    check_device_dtype("to", pool, spec.dtype)
+    out, queues = Spec.of(pool, spec.dtype, spec.shape), pool.device.limits.queues
+    room = room_for(spec.nbytes)
+    storage = queues.brought(pool, room, source, value._offset, spec.nbytes)
+    count_copy(pool.device, spec.nbytes, to_host=False)
+    with replay.LOCK:
+        replay.settle_here(storage)  # nobody else has it: see Note [Offload]
+    return call.make_value(out, storage)
+
+
+def copy_out_beside(target: Value, source: Value) -> bool:
+    """Fill a pinned tensor from a device without waiting for it; whether that is possible."""
+    spec, pool = source._spec, source._spec.device
+    queues = pool.device.limits.queues
+    if (
+        queues is None
+        or not isinstance(target._memory, Pinned)
+        or spec.dtype is not target._spec.dtype
+        or spec.shape != target._spec.shape
+        or not (spec.contiguous and target._spec.contiguous and spec.nbytes)
+        or source._memory.address is None
+        or STATE.get().region is not None
+        or not (source._node is None and target._node is None)
+    ):
+        return False
+    inplace.check_writable(target, "copy_")
+    at = source._memory.address + source._offset
+    queues.sent(target._memory, target._offset, source._memory, at, spec.nbytes)
+    target._memory.version += 1
+    count_copy(pool.device, spec.nbytes, to_host=True)
+    return True
+
+
+def save(value: Value) -> Value:
+    """The value on the host, in pinned memory that a copy beside the kernels fills.
+
+    Only `restore` may read it. Where a device has no such copies it is an ordinary one.
+    """
+    pool, host = value._spec.device, pool_of("cpu")
+    queues = pool.device.limits.queues
+    if queues is None or not value._spec.nbytes:
+        return move(value, host)
+    if not is_contiguous(value._spec.shape, value._spec.strides):
+        value = e.clone(value)
+    spec, source = Spec.of(host, value._spec.dtype, value._spec.shape), value._memory
+    at = replay.keep(source) + value._offset
+    block, mark = queues.save(host, room_for(spec.nbytes), at, spec.nbytes)
+    queues.outward.hold(mark, source)
+    count_copy(pool.device, spec.nbytes, to_host=True)
+    return call.make_value(spec, block)
+
+
+def restore(value: Value, device: Any) -> Value:
+    """A value of `save` on its device again."""
+    pool = creation.resolve_pool(device)
+    queues, spec = pool.device.limits.queues, value._spec
+    if not isinstance(value._memory, Pinned):
+        return move(value, pool)
+    out = Spec.of(pool, spec.dtype, spec.shape)
+    storage = Storage(pool, room_for(spec.nbytes))
+    queues.main.wait(queues.restore(storage.address, value._memory, spec.nbytes))
+    count_copy(pool.device, spec.nbytes, to_host=False)
+    return call.make_value(out, storage)
+
+
+def pin(value: Value) -> Value:
+    """A copy in pinned memory; the value itself where it is there, or no device copies from it."""
+    from_pool: Any = value._spec.device
+    if isinstance(value._memory, Pinned):
+        return value
+    if not from_pool.device.limits.host_memory:
+        raise RushlightError(
+            f"pin_memory: only tensors of the host can be pinned, got one on "
+            f"{creation.shown_name(from_pool.device.name)}"
+        )
+    queues = _copier()
+    if queues is None or value._spec.hidden:
+        return value
+    spec = Spec.of(from_pool, value._spec.dtype, value._spec.shape)
+    made = call.make_value(spec, queues.pin(from_pool, room_for(spec.nbytes)))
+    with Changed(grad=False, region=None):
+        inplace.copy_(made, value)
+    return made
+
+
+def is_pinned(value: Value) -> bool:
+    return isinstance(value._memory, Pinned)
+
+
+def _copier() -> Any:
+    """The queues of the first accelerator that copies beside its kernels, or None."""
+    name = creation.device_name("cuda")
+    if name not in _COPIERS:
+        try:
+            _COPIERS[name] = pool_of(name).device.limits.queues
+        except DeviceUnavailable:
+            _COPIERS[name] = None
+    return _COPIERS[name]
+
+
+_COPIERS: dict[str, Any] = {}  # by the device that "cuda" stands for

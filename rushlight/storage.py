@@ -16,7 +16,7 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
-from rushlight.devices.shared.allocator import Lent, Storage, room_for
+from rushlight.devices.shared.allocator import Lent, Pinned, Storage, room_for
 from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.surface import inplace_views
@@ -109,7 +109,7 @@ class UntypedStorage:
         return 0 if self.is_cuda else -1
 
     def is_pinned(self) -> bool:
-        return False
+        return isinstance(self._memory, Pinned)
 
     def is_shared(self) -> bool:
         return self.is_cuda or sharing.block_of(self._memory) is not None
@@ -325,7 +325,7 @@ class TypedStorage(metaclass=_Kind):
         return self._untyped_storage.get_device()
 
     def is_pinned(self) -> bool:
-        return False
+        return isinstance(self._untyped_storage._memory, Pinned)
 
     def is_shared(self) -> bool:
         return self._untyped_storage.is_shared()

@@ -281,6 +281,7 @@ class Tensor(Value):
         copy = named.pop("copy", False)
         memory_format = named.pop("memory_format", None)
         given_other = named.pop("other", None)
+        non_blocking = named.pop("non_blocking", False)
         creation.take("to", named)
         flags: list[Any] = []  # non_blocking, copy
         for given in args if given_other is None else (*args, given_other):
@@ -305,7 +306,8 @@ class Tensor(Value):
             )
         out: Value = self if dtype is None else e.cast(self, dtype)
         if where is not None:
-            out = interop.move(out, pool_of(creation.device_name(where)))
+            non_blocking = bool(flags[0] if flags else non_blocking)
+            out = interop.move(out, pool_of(creation.device_name(where)), non_blocking)
         if copy and out is self:
             out = e.clone(self)
         return layouts.contiguous(out, memory_format) if memory_format in layouts.ORDERS else out  # type: ignore[return-value]
@@ -382,8 +384,20 @@ class Tensor(Value):
             if device is None
             else f"cuda:{device}"
             if isinstance(device, dtypes_int)
-            else device
+            else device,
+            non_blocking=non_blocking,
         )
+
+    def pin_memory(self, device: Any = None) -> Tensor:
+        """A copy in page-locked host memory, from which a GPU copies beside its work.
+
+        The tensor itself where it is pinned, or where no device has such copies.
+        """
+        return interop.pin(self)  # type: ignore[return-value]
+
+    def is_pinned(self, device: Any = None) -> Any:
+        """Whether the tensor lies in page-locked host memory."""
+        return interop.is_pinned(self)
 
     def numpy(self, *, force: Any = False) -> Any:
         """The elements as a NumPy array: the same memory on the CPU."""
@@ -549,7 +563,14 @@ class Tensor(Value):
     # ---- in place ----
 
     def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
-        """Write another tensor's elements here, broadcast and cast; returns this tensor."""
+        """Write another tensor's elements here, broadcast and cast; returns this tensor.
+
+        `non_blocking`: the host does not wait for a copy to or from pinned memory.
+        """
+        if non_blocking and isinstance(source, Value):
+            if interop.copy_out_beside(self, source):
+                return self
+            source = interop.move(source, self._spec.device, non_blocking=True)
         return inplace.copy_(
             self, interop.move(source, self._spec.device) if isinstance(source, Value) else source
         )  # type: ignore[return-value]

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight import interop
 from rushlight.core.errors import RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Storage
@@ -53,11 +54,12 @@ class save_on_cpu(saved_tensors_hooks):
     """Tensors saved inside are kept in host memory and copied back to the device in backward.
 
     A value that several records save is copied once. Every copy is counted in `memory.transfers()`.
-    `pin_memory` and `device_type` are accepted for compatibility: the device chooses the host's
-    side of a copy.
+    With `pin_memory` the copies are in pinned memory and run beside the kernels, on a device that
+    has such copies (Note [Streams]). `device_type` is accepted for compatibility.
     """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
+        self._pinned = pin_memory
         self._copies: weakref.WeakKeyDictionary[Storage, dict[Any, Any]] = (
             weakref.WeakKeyDictionary()
         )
@@ -71,13 +73,13 @@ class save_on_cpu(saved_tensors_hooks):
         reference = known.get(key)
         copy = None if reference is None else reference()
         if copy is None:
-            copy = tensor.cpu()
+            copy = interop.save(tensor) if self._pinned else tensor.cpu()
             known[key] = weakref.ref(copy)
         return copy, tensor.device
 
     def _back(self, packed: Any) -> Any:
         copy, device = packed
-        return copy.to(device)
+        return interop.restore(copy, device) if self._pinned else copy.to(device)
 
 
 # ---- writes to saved tensors ----

@@ -1,136 +1,267 @@
-"""PyTorch's streams, events and graphs: work on a device is done in the order of the calls."""
+"""PyTorch's streams, events and graphs. See Note [Streams] in `devices/cuda/streams.py`.
+
+Kernels run in the order of the calls, whatever stream is current. On `cuda` a stream of one's own
+carries copies from and to pinned memory, which run beside the kernels. Another device that `cuda`
+stands for has no such copies: there, streams and events are names for places in that one order.
+"""
 
 from __future__ import annotations
 
 import time
+from contextvars import ContextVar, Token
 from typing import Any
 
 from rushlight.core.errors import RushlightError
+from rushlight.core.interrupts import unheard
+from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.create.creation import device_name
 from rushlight.tensor import device as Device
 
+_CURRENT: ContextVar[Stream | None] = ContextVar("rushlight_stream", default=None)
 
-def _wait() -> None:
-    pool_of(device_name("cuda")).device.synchronize()
+
+def _card() -> Any:
+    return pool_of(device_name("cuda")).device
 
 
 class Stream:
-    """The one queue of work; all objects of this class are that queue."""
+    """A queue of work on the card, beside the default one.
+
+    `priority`: a lower number goes first, where the driver knows priorities.
+    """
 
     def __init__(self, device: Any = None, priority: int = 0, **named: Any) -> None:
-        self.device = Device("cuda")
+        queues = _card().limits.queues
+        self._set(None if queues is None else queues.open(int(priority)), int(priority))
+
+    def _set(self, queue: Any, priority: int = 0) -> None:
+        self.queue = queue
         self.priority = priority
-        self.stream_id = self.cuda_stream = self.device_index = 0
+        self.device = Device("cuda", 0)
+        self.device_index = 0
+        self.device_type = 1
+        self.stream_id = self.cuda_stream = 0 if queue is None else queue.handle
+
+    @property
+    def _is_beside(self) -> bool:
+        return self.queue is not None and self.queue is not self.queue.main
+
+    def _mark(self, timed: bool) -> Any:
+        """A mark after the copies of this stream, and the kernels of its blocks."""
+        if self._is_beside and _CURRENT.get() is self:
+            self.queue.wait(self.queue.main.mark())
+        return self.queue.mark(timed)
 
     def synchronize(self) -> None:
-        """Wait until all work is done."""
-        _wait()
+        """Wait until the work given to this stream is done."""
+        if self._is_beside:
+            self._mark(timed=False)
+            self.queue.synchronize()
+        else:
+            _card().synchronize()
 
     def query(self) -> bool:
-        """Whether all work is done, which is waited for."""
-        _wait()
-        return True
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Has no effect: work is in order."""
+        """Whether the work given to this stream is done; without such streams it is waited for."""
+        if self.queue is None:
+            _card().synchronize()
+            return True
+        if self._is_beside:
+            self._mark(timed=False)
+        return bool(self.queue.done())
 
     def wait_event(self, event: Event) -> None:
-        """Has no effect: work is in order."""
+        """Have later work of this stream wait for an event."""
+        if self.queue is None or event.mark is None:
+            return
+        self.queue.wait(event.mark)
+        if self._is_beside and _CURRENT.get() is self:
+            _card().limits.queues.arrivals.expect(self.queue, self.queue.mark())
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Have later work of this stream wait for the work given to another one so far."""
+        self.wait_event(stream.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
-        """An event at this place of the queue."""
+        """An event at this place of the stream."""
         made = Event() if event is None else event
         made.record(self)
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream)
+        return isinstance(other, Stream) and self.cuda_stream == other.cuda_stream
 
     def __hash__(self) -> int:
-        return 0
+        return hash(self.cuda_stream)
+
+    def __repr__(self) -> str:
+        return f"<rushlight.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
 
     def __enter__(self) -> Stream:
+        self.__dict__.setdefault("blocks", []).append(stream(self))
+        self.blocks[-1].__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        return None
+    @unheard
+    def __exit__(self, *error: object) -> None:
+        self.blocks.pop().__exit__(*error)
 
 
 class ExternalStream(Stream):
-    """A queue of another library: the one queue here."""
+    """A stream that another library made, by its address."""
+
+    def __init__(self, stream_ptr: int, device: Any = None, **named: Any) -> None:
+        queues = _card().limits.queues
+        self._set(None if queues is None else queues.adopt(int(stream_ptr)))
+
+
+def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
+    """The stream of another library at an address.
+
+    Args:
+        data_ptr (int): The address of the driver's stream.
+        device (device): The card; None for the current one.
+    """
+    return ExternalStream(data_ptr, device)
 
 
 class Event:
-    """A moment at which the work so far is done. With `enable_timing`, `record` waits for it."""
+    """A place in a stream; with `enable_timing` its time is measured, by the card where it can be.
+
+    Without streams of one's own, `record` with timing waits for the work so far.
+    """
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        self,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
     ) -> None:
+        if interprocess:
+            raise RushlightError("cuda.Event: events are not shared between processes")
         self.timed = enable_timing
         self.at: float | None = None
+        self.mark: Any = None
 
     def record(self, stream: Stream | None = None) -> None:
-        """Set the moment."""
+        """Set the place: after the work given to a stream so far; None is the current one."""
+        place = current_stream() if stream is None else stream
+        if place.queue is not None:
+            self.mark = place._mark(self.timed)
+            return
         if self.timed:
-            _wait()
+            _card().synchronize()
         self.at = time.perf_counter()
 
     def synchronize(self) -> None:
-        """Wait until the work before the moment is done."""
-        _wait()
+        """Wait until the work before the place is done."""
+        if self.mark is not None:
+            self.mark.wait()
+        elif self.at is not None:
+            _card().synchronize()
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Has no effect: work is in order."""
+        """Have later work of a stream wait for this event; None is the current one."""
+        (current_stream() if stream is None else stream).wait_event(self)
 
     def query(self) -> bool:
-        """Whether the work before the moment is done, which is waited for."""
-        _wait()
+        """Whether the work before the place is done; without marks on the card it is waited for."""
+        if self.mark is not None:
+            return bool(self.mark.done())
+        self.synchronize()
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds between two recorded events."""
-        if not (self.timed and end_event.timed) or self.at is None or end_event.at is None:
-            raise ValueError(
-                "Event.elapsed_time: both events need enable_timing=True and must be recorded"
-            )
+        if not (self.timed and end_event.timed):
+            raise ValueError("Event.elapsed_time: both events need enable_timing=True")
+        if self.mark is not None and end_event.mark is not None:
+            end_event.mark.wait()
+            return float(end_event.mark.since(self.mark))
+        if self.at is None or end_event.at is None:
+            raise ValueError("Event.elapsed_time: both events must be recorded")
         return 1000 * (end_event.at - self.at)
 
 
+def _current_queue(pool: Pool) -> Any:
+    """The side stream of the calling thread: `Pool.queue`."""
+    found = _CURRENT.get()
+    own = pool.device.limits.queues
+    if found is None or own is None or not found._is_beside or found.queue.main is not own.main:
+        return None
+    return found.queue
+
+
 class stream:
-    """A block whose work goes to a queue: the one there is."""
+    """A block in which a stream is the current one of the thread; None changes nothing."""
 
     def __init__(self, stream: Stream | None) -> None:
         self.stream = stream
+        self.token: Token[Stream | None] | None = None
 
     def __enter__(self) -> None:
-        return None
+        if self.stream is not None:
+            self.token = _CURRENT.set(self.stream)
+            _begin(self.stream)
 
+    @unheard
     def __exit__(self, *_: object) -> None:
-        return None
+        if self.stream is not None and self.token is not None:
+            _end(self.stream)
+            _CURRENT.reset(self.token)
+            self.token = None
 
 
 StreamContext = stream
 
 
+def _begin(stream: Stream) -> None:
+    if stream._is_beside:
+        Pool.queue = staticmethod(_current_queue)
+        _card().limits.queues.arrivals.begin(stream.queue)
+
+
+def _end(stream: Stream) -> None:
+    """Leave a block: later copies of the stream follow the kernels that were launched in it."""
+    if stream._is_beside and _card().limits.queues.arrivals.end(stream.queue):
+        stream.queue.wait(stream.queue.main.mark())
+
+
 def current_stream(device: Any = None) -> Stream:
-    """The one queue.
+    """The stream that is current in this thread.
 
     Args:
         device (device): The card; None for the current one.
     """
-    return Stream()
+    return _CURRENT.get() or default_stream(device)
 
 
-default_stream = current_stream
-
-
-def set_stream(stream: Stream) -> None:
-    """Has no effect: there is one queue.
+def default_stream(device: Any = None) -> Stream:
+    """The stream of the kernels.
 
     Args:
-        stream (Stream): A queue.
+        device (device): The card; None for the current one.
     """
+    queues = _card().limits.queues
+    made = object.__new__(Stream)
+    made._set(None if queues is None else queues.main)
+    return made
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Make a stream the current one of this thread.
+
+    Args:
+        stream (Stream): A stream; None changes nothing.
+    """
+    if stream is None:
+        return
+    before = _CURRENT.get()
+    if before is not None:
+        _end(before)
+    _CURRENT.set(stream)
+    _begin(stream)
 
 
 def is_current_stream_capturing() -> bool:
@@ -145,4 +276,4 @@ class CUDAGraph:
         raise RushlightError("cuda graphs are not supported: calls are cached, run them eagerly")
 
 
-graph = make_graphed_callables = CUDAGraph
+graph = make_graphed_callables = graph_pool_handle = CUDAGraph

@@ -455,7 +455,7 @@ TOP_IN_PLACE = _by_name(
 # Methods of Tensor that are no ops: the files' own `METHODS`.
 OTHER_METHODS = _by_name(
     {
-        "create.like": "is_pinned new_empty new_empty_strided new_full pin_memory type_as",
+        "create.like": "new_empty new_empty_strided new_full type_as",
         "pointwise.gamma": "polygamma",
         "random.distributions": (
             "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_"

@@ -156,7 +156,8 @@ def test_parts_move_every_operand_and_plans_are_read_again(
     monkeypatch.setattr(cudnn_attention, "MOST_WORKSPACE", 4 * (8 * 64 + 1) * 1024 * 6)
     copies: list[tuple[int, ...]] = []
     runtime = SimpleNamespace(memcpyAsync=lambda *n: copies.append(n[:3]), memcpyDeviceToDevice=3)
-    session, own_calls = SimpleNamespace(target="sm", runtime=runtime), []
+    session = SimpleNamespace(target="sm", runtime=runtime, await_arrival=lambda: None)
+    own_calls: list[tuple[int, ...]] = []
     addresses = [16 * (i + 1) for i in range(len(operands_of(BACKWARD)))]
     numbers = [*addresses, *numbers_of(BACKWARD, 2, 6, 1024, 1024)]
     for _ in range(2):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rushlight.devices.cuda.device import CudaDevice
+from rushlight.devices.cuda.memory import DriverMemory
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Limits
 
@@ -49,7 +50,7 @@ def opened(in_order: bool) -> Any:
     device: Any = object.__new__(CudaDevice)
     device.runtime = Runtime(in_order)
     device.limits = Limits((), False, True, 1 << 40, "a driver that counts", own=4096)
-    device.ordered = device._frees_in_order()
+    device.memory = DriverMemory(device.runtime)
     pool = Pool(device)
     device._pool = lambda: pool
     return device
@@ -58,7 +59,7 @@ def opened(in_order: bool) -> Any:
 @pytest.mark.parametrize("in_order", [True, False])
 def test_blocks_are_freed_in_the_order_of_the_stream_where_the_driver_can(in_order):
     device = opened(in_order)
-    assert device.ordered is in_order
+    assert device.memory.ordered is in_order
     device.runtime.calls.clear()
     pool = device._pool()
     pool.give(pool.take(1 << 20), 1 << 20)

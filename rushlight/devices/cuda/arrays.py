@@ -63,6 +63,7 @@ def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch
                 call.addresses, dtypes, shapes_of(kernel, call.sizes), strict=True
             )
         ]
+        session.await_arrival()
         # On our stream, whichever of CuPy's is current.
         with cupy.cuda.Stream.null, cupy.cuda.using_allocator(allocate), errstate(linalg="raise"):
             function(arrays[:count], arrays[count:], *kernel.options)

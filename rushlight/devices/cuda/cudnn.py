@@ -27,7 +27,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, bfloat16, float16, float32
 from rushlight.core.errors import DeviceError
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
-from rushlight.devices.cuda.stub import make_caller
+from rushlight.devices.cuda.stub import Driver, make_caller
 
 ALIGNMENT = 16
 TYPES = {float32: 0, float16: 2, bfloat16: 9}  # cudnnDataType_t
@@ -192,7 +192,7 @@ class Cudnn:
     `bind` makes the context current on this thread.
     """
 
-    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object]) -> None:
+    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object], driver: Driver) -> None:
         self.library = library
         self.bind = bind
         self.local = threading.local()
@@ -200,7 +200,7 @@ class Cudnn:
         self.create = make_caller(address_of(library, "cudnnBackendCreateDescriptor"), "ip")
         self.put = make_caller(address_of(library, "cudnnBackendSetAttribute"), "piiqp")
         self.finish = make_caller(address_of(library, "cudnnBackendFinalize"), "p")
-        self.execute = make_caller(address_of(library, "cudnnBackendExecute"), "ppp")
+        self.execute = make_caller(address_of(library, "cudnnBackendExecute"), "ppp", driver)
         self.destroy = make_caller(address_of(library, "cudnnBackendDestroyDescriptor"), "p")
 
     def handle(self) -> int:

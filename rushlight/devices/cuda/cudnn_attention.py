@@ -237,6 +237,7 @@ class Attention:
     def _run(self, plan: Plan, addresses: Sequence[int]) -> None:
         handle = self._handle()
         with Scratch(self.pool(), room_for(max(plan.workspace, 1))) as (workspace,):
+            self.session.await_arrival()
             for moves in plan.moves:
                 places = {
                     i: a + m for i, (a, m) in enumerate(zip(addresses, moves, strict=True), 1)

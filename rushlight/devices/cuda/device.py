@@ -10,19 +10,15 @@ import numpy as np
 
 from rushlight.core import locks
 from rushlight.core.dtypes import ALL, FLOAT, DType, bfloat16, float16, float32
-from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
+from rushlight.core.errors import BoundsError, DeviceError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.cuda import arrays, convolve, cudnn, cudnn_attention, gemm
-from rushlight.devices.cuda.driver import (
-    DEFAULT_STREAM,
-    compile_kernel,
-    is_out_of_memory,
-    load_cublas,
-    open_session,
-)
+from rushlight.devices.cuda.driver import compile_kernel, load_cublas, open_session
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.lists import LARGE_TABLE, SMALL_TABLE, CudaList
 from rushlight.devices.cuda.marks import CudaMarks
+from rushlight.devices.cuda.memory import DriverMemory
+from rushlight.devices.cuda.streams import Queues
 from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_launcher
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
@@ -62,8 +58,8 @@ class CudaDevice:
     def __init__(self) -> None:
         self.session = open_session()
         self.runtime = self.session.runtime
+        self.memory = DriverMemory(self.runtime)
         self.limits = self._describe()
-        self.ordered = self._frees_in_order()
         self.modules: list[object] = []  # loaded code lives as long as its launchers
         # The launcher of an indexed kernel sets this word; only then are the status words read.
         self.indexed = ctypes.c_int32(0)
@@ -93,15 +89,8 @@ class CudaDevice:
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
             lists=self._build_list,
             marks=lambda: CudaMarks(runtime),
+            queues=Queues(self.runtime, self.session.arrivals),
         )
-
-    def _frees_in_order(self) -> bool:
-        """Whether the driver allocates and frees in the stream's order, waiting for no work."""
-        try:
-            self.runtime.freeAsync(self.runtime.mallocAsync(64, DEFAULT_STREAM), DEFAULT_STREAM)
-        except (AttributeError, RuntimeError):  # an old driver, or HIP
-            return False
-        return True
 
     def _zeros(self, nbytes: int) -> int:
         address = self.alloc(nbytes)
@@ -189,7 +178,7 @@ class CudaDevice:
     @cached_property
     def cublas(self) -> gemm.Cublas | None:
         library = load_cublas(self.session)
-        return None if library is None else gemm.Cublas(library, self._bind)
+        return None if library is None else gemm.Cublas(library, self._bind, self.session.driver)
 
     def _bind(self) -> None:
         self.session.bind(ctypes.c_void_p(self.session.driver.context))
@@ -198,7 +187,7 @@ class CudaDevice:
     def cudnn(self) -> cudnn.Cudnn | None:
         """See Note [cuDNN]."""
         library = None if self.session.is_hip else cudnn.load_cudnn()
-        return None if library is None else cudnn.Cudnn(library, self._bind)
+        return None if library is None else cudnn.Cudnn(library, self._bind, self.session.driver)
 
     def _pool(self) -> Pool:
         return pool_of(self.name)
@@ -206,30 +195,15 @@ class CudaDevice:
     # ---- memory ----
 
     def alloc(self, nbytes: int) -> int:
-        try:
-            if self.ordered:
-                return int(self.runtime.mallocAsync(nbytes, DEFAULT_STREAM))
-            return int(self.runtime.malloc(nbytes))
-        except self.runtime.CUDARuntimeError as error:
-            if not is_out_of_memory(error):
-                raise DeviceError(f"allocating {nbytes} bytes on cuda: {error}") from error
-            free, total = self.runtime.memGetInfo()
-            raise OutOfMemoryError(
-                f"cuda has no room for {nbytes} bytes: {free} of {total} are free; make the batch "
-                "smaller, "
-                f"or set a budget with rushlight.memory.budget"
-            ) from error
+        return self.memory.take(nbytes)
 
     def free_bytes(self) -> int:
         """The memory that the driver can still give."""
-        return int(self.runtime.memGetInfo()[0])
+        return self.memory.free_bytes()
 
     @unheard
     def free(self, address: int, nbytes: int) -> None:
-        if self.ordered:
-            self.runtime.freeAsync(address, DEFAULT_STREAM)
-        else:
-            self.runtime.free(address)  # waits for the work that uses it
+        self.memory.give(address, nbytes)
 
     def copy_in(self, address: int, source: memoryview) -> None:
         self._copy(address, _address_of(source), source.nbytes, self.runtime.memcpyHostToDevice)

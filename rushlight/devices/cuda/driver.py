@@ -7,10 +7,12 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DeviceUnavailable
+from rushlight.devices.cuda.memory import DEFAULT_STREAM as DEFAULT_STREAM
+from rushlight.devices.cuda.streams import Arrivals
 from rushlight.devices.cuda.stub import Driver
 from rushlight.devices.shared.cache import read_object, write_object
 
@@ -18,9 +20,6 @@ _INSTALL = (
     "Install CuPy for your driver: `pip install rushlight[cuda]` (CUDA 13), `pip install "
     "cupy-cuda12x` (CUDA 12)."
 )
-# The legacy default stream, also CuPy's and PyTorch's default: work of all three is in order.
-DEFAULT_STREAM = 0
-_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
 _CACHE_VERSION = 1
 _MOST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # Rule 2 of Note [CUDA C], and every float32 operation rounded as in IEEE 754, subnormals included.
@@ -38,6 +37,14 @@ class Session:
     bind: Callable[[ctypes.c_void_p], int]
     is_hip: bool
     target: str  # the GPU's architecture and the compiler: part of a binary's key
+    arrivals: Arrivals = field(default_factory=Arrivals)
+
+    def await_arrival(self) -> None:
+        """Have the kernels wait for the copy of Note [Streams] 3, as launchers do."""
+        event = self.arrivals.word.value
+        if event:
+            self.arrivals.word.value = 0
+            self.runtime.streamWaitEvent(DEFAULT_STREAM, event, 0)
 
 
 def _import_cupy() -> Any:
@@ -86,24 +93,30 @@ def open_session() -> Session:
     is_hip = bool(runtime.is_hip)
     library = _library(is_hip)
     context = ctypes.c_void_p()
-    getter, setter, launch = (
-        ("hipCtxGetCurrent", "hipCtxSetCurrent", "hipModuleLaunchKernel")
+    getter, setter, launch, wait = (
+        ("hipCtxGetCurrent", "hipCtxSetCurrent", "hipModuleLaunchKernel", "hipStreamWaitEvent")
         if is_hip
-        else ("cuCtxGetCurrent", "cuCtxSetCurrent", "cuLaunchKernel")
+        else ("cuCtxGetCurrent", "cuCtxSetCurrent", "cuLaunchKernel", "cuStreamWaitEvent")
     )
     code = getattr(library, getter)(ctypes.byref(context))
     if code or not context.value:
         raise DeviceUnavailable(
             "cuda", f"the driver gives no context (error {code})", "Check `nvidia-smi`."
         )
+    arrivals = Arrivals()
     driver = Driver(
-        address_of(library, launch), address_of(library, setter), context.value, DEFAULT_STREAM
+        address_of(library, launch),
+        address_of(library, setter),
+        context.value,
+        DEFAULT_STREAM,
+        address_of(library, wait),
+        ctypes.addressof(arrivals.word),
     )
     target = (
         f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip "
         f"{is_hip}"
     )
-    return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target)
+    return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target, arrivals)
 
 
 def compile_kernel(session: Session, source: str, name: str, shared: int = 0) -> tuple[object, int]:
@@ -145,10 +158,6 @@ def _binary(session: Session, source: str, name: str) -> bytes:
             code = linker.complete()
         write_object("cuda", key, code)
     return bytes(code)
-
-
-def is_out_of_memory(error: Any) -> bool:
-    return getattr(error, "status", None) == _OUT_OF_MEMORY
 
 
 def load_cublas(session: Session) -> ctypes.CDLL | None:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from rushlight.core.dtypes import DType, bfloat16, compute_type, float16, float32, float64
 from rushlight.core.errors import DeviceError
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
-from rushlight.devices.cuda.stub import make_caller
+from rushlight.devices.cuda.stub import Driver, make_caller
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Contract, Map
@@ -217,7 +217,7 @@ class Cublas:
     `bind` makes the context current on this thread.
     """
 
-    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object]) -> None:
+    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object], driver: Driver) -> None:
         self.library = library
         self.bind = bind
         self.local = threading.local()
@@ -225,7 +225,7 @@ class Cublas:
         self._call("cublasLtCreate", ctypes.byref(handle))
         assert handle.value is not None
         self.handle = handle.value
-        self.run = make_caller(address_of(library, "cublasLtMatmul"), "ppppppppppppppqp")
+        self.run = make_caller(address_of(library, "cublasLtMatmul"), "ppppppppppppppqp", driver)
         self.pointing = threading.Lock()  # a descriptor has one bias at a time
 
     def _call(self, name: str, *arguments: Any) -> None:

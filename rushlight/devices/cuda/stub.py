@@ -11,6 +11,8 @@
    rule for the grid share one piece of machine code.
 5. For indexed kernels it sets a word in host memory, by which the device knows that status words
    may have changed.
+6. Before a launch it reads the word of Note [Streams] 3, and has the stream wait for the event
+   there.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Driver:
     bind: int  # cuCtxSetCurrent or hipCtxSetCurrent
     context: int
     stream: int
+    wait: int = 0  # cuStreamWaitEvent or hipStreamWaitEvent
+    arrivals: int = 0  # the address of the word of Note [Streams] 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,8 @@ class _Writer:
         given = [handle, *(b.trunc(c, I32) for c in counts), _pointer(b, driver.stream), packed]
         given.append(ir.Constant(POINTER.as_pointer(), None))
         zero = ir.Constant(I32, 0)
+        if driver.arrivals:
+            self.await_arrival(driver)
         code = _called(b, driver.launch, I32, given)
         with b.if_then(b.icmp_signed("!=", code, zero), likely=False):
             _called(b, driver.bind, I32, [_pointer(b, driver.context)])
@@ -196,6 +202,16 @@ class _Writer:
                 error = _pointer(b, id(DeviceError))
                 _called(b, _python("PyErr_Format"), POINTER, [error, message, again], True)
                 self.fail()
+
+    def await_arrival(self, driver: Driver) -> None:
+        """Have the stream wait for the event in the word of Note [Streams] 3, if there is one."""
+        b = self.builder
+        word = b.inttoptr(const(driver.arrivals), I64.as_pointer())
+        event = b.load(word)
+        with b.if_then(b.icmp_signed("!=", event, const(0)), likely=False):
+            b.store(const(0), word)
+            waited = [_pointer(b, driver.stream), b.inttoptr(event, POINTER), ir.Constant(I32, 0)]
+            _called(b, driver.wait, I32, waited)
 
     def give_none(self) -> None:
         b = self.builder
@@ -298,10 +314,11 @@ def make_packed_launcher(handle: int, driver: Driver) -> Callable[..., None]:
     return _builtin(_definition(("packed", driver), write), handle)
 
 
-def make_caller(address: int, kinds: str) -> Callable[..., int]:
+def make_caller(address: int, kinds: str, driver: Driver | None = None) -> Callable[..., int]:
     """A builtin that calls the C function at `address` and returns its int.
 
-    `kinds` has a letter per argument: p for a pointer, q for a long long, i for an int.
+    `kinds` has a letter per argument: p for a pointer, q for a long long, i for an int. `driver`
+    is given where the function launches kernels: they wait as a launcher's do.
     """
 
     def write(name: str) -> str:
@@ -314,10 +331,12 @@ def make_caller(address: int, kinds: str) -> Callable[..., int]:
             "q": lambda v: v,
             "i": lambda v: b.trunc(v, I32),
         }
+        if driver is not None and driver.arrivals:
+            writer.await_arrival(driver)
         code = _called(
             b, address, I32, [convert[kind](v) for kind, v in zip(kinds, whole, strict=True)]
         )
         b.ret(_called(b, _python("PyLong_FromLong"), POINTER, [b.sext(code, I64)]))
         return str(writer.module)
 
-    return _builtin(_definition(("call", address, kinds), write), None)
+    return _builtin(_definition(("call", address, kinds, driver), write), None)

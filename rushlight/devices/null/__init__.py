@@ -121,6 +121,7 @@ class StandIn(NullDevice):
             computes=False,
             join=join,
             lists=None,  # the other device's launches would read addresses without memory
+            queues=None,
         )
         self.scratch_of = scratch_of
         self.pool: Pool | None = None

@@ -68,10 +68,14 @@ def _no_resort(pool: Pool, error: OutOfMemoryError | None) -> bool:
     return False
 
 
+def _no_queue(pool: Pool) -> Any:
+    return None
+
+
 class Pool:
     """The blocks of one device."""
 
-    __slots__ = ("device", "free", "held", "live", "peak", "reclaim")
+    __slots__ = ("aside", "device", "free", "held", "live", "peak", "reclaim")
 
     # The limit of the calling thread.
     bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)
@@ -83,10 +87,14 @@ class Pool:
     last_resort: ClassVar[Callable[[Pool, OutOfMemoryError | None], bool]] = staticmethod(
         _no_resort
     )
+    # The side stream of the calling thread, or None: Note [Streams].
+    queue: ClassVar[Callable[[Pool], Any]] = staticmethod(_no_queue)
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.free: dict[int, list[int]] = {}
+        # Each frees the blocks that a side stream has cached, and returns their bytes.
+        self.aside: list[Callable[[Pool], int]] = []
         self.live = self.peak = self.held = device.limits.own
         self.reclaim: Callable[[Pool, int], bool] | None = None
         interrupts.hear_in_finalisers()
@@ -160,6 +168,10 @@ class Pool:
         gone = 0
         if self.held == self.live:
             return gone
+        for free in self.aside if below == MOST else ():
+            gone += free(self)
+            if want is not None and gone >= want:
+                return gone
         rooms = sorted([room for room in self.free if room < below], reverse=True)
         if want is not None:
             enough = [room for room in rooms if room >= want and self.free[room]]
@@ -209,6 +221,11 @@ class Pool:
                     continue
                 if not Pool.last_resort(self, error):
                     raise
+
+    def make_room(self, room: int) -> None:
+        """Free or drop enough for `room` bytes that the pool is to count, or raise."""
+        while (limit := Pool.bound(self)) is not None and self.held + room > limit:
+            self._make_way(room, limit)
 
     def _make_way(self, room: int, limit: int) -> None:
         """Free or drop something, or raise."""
@@ -347,6 +364,21 @@ class Storage:
         self.recipe = None
         self.address = pool.take(room)
 
+    @staticmethod
+    @unheard
+    def at(pool: Pool, address: int, room: int, blocks: Any) -> Storage:
+        """A storage of the first of `blocks`, which `address` is; the block is counted as held."""
+        made = object.__new__(Storage)
+        made.address = None
+        made.blocks, made.pool, made.room, made.version = blocks, pool, room, 0
+        made.recipe = None
+        del blocks[0]
+        made.address = address
+        pool.live += room
+        if pool.live > pool.peak:
+            pool.peak = pool.live
+        return made
+
     @property
     def present_address(self) -> int | None:
         """The address of the bytes; None where they are dropped.
@@ -394,4 +426,48 @@ class Lent(Storage):
             if self.address is not None:
                 self.pool.take_back(self.address, self.room)
         except AttributeError:  # Ctrl-C came before it had an address
+            return
+
+
+class Pinned(Storage):
+    """Page-locked host memory, which a device's copies read and fill while the host goes on.
+
+    `pool` is the host's, which counts it; `cache` has the memory. See Note [Streams] 4.
+    """
+
+    __slots__ = ("cache", "marks")
+
+    @unheard
+    def __init__(self, pool: Pool, room: int, cache: Any) -> None:
+        self.address = None
+        self.blocks = []
+        self.pool = pool
+        self.room = room
+        self.version = 0
+        self.recipe = None
+        self.cache = cache
+        self.marks: list[Any] = []  # of copies that may be unfinished
+        pool.make_room(room)
+        self.address = cache.take(room)
+        pool.held += room
+        pool.live += room
+        if pool.live > pool.peak:
+            pool.peak = pool.live
+
+    def note(self, mark: Any) -> None:
+        """Keep the memory until a copy's mark is done."""
+        self.marks = [m for m in self.marks if not m.done()]
+        self.marks.append(mark)
+
+    @unheard
+    def __del__(self) -> None:
+        try:
+            address = self.address
+            if address is None:
+                return
+            self.address = None
+            self.pool.live -= self.room
+            self.pool.held -= self.room
+            self.cache.give(address, self.room, self.marks)
+        except AttributeError:  # Ctrl-C came first, or there was no memory
             return

@@ -96,6 +96,8 @@ class Limits:
     join: Join | None = None  # None: a block is allocated and freed as a whole
     lists: Lists | None = None  # None: a launch for each item
     marks: Callable[[], Marks] | None = None  # None: it has no clock of its own: Note [Marks]
+    # Copies beside the kernels, and pinned memory (Note [Streams]); None: copies are synchronous.
+    queues: Any = None
 
 
 class Device(Protocol):

@@ -82,7 +82,7 @@ class PackedSequence(_Packed):
         return self.to("cpu")
 
     def pin_memory(self) -> PackedSequence:
-        return self
+        return self._with(self.data.pin_memory())
 
     def double(self) -> PackedSequence:
         return self._with(self.data.double())
@@ -112,7 +112,7 @@ class PackedSequence(_Packed):
         return self._with(self.data.bfloat16())
 
     def is_pinned(self) -> bool:
-        return False
+        return self.data.is_pinned()  # type: ignore[no-any-return]
 
     @property
     def is_cuda(self) -> bool:

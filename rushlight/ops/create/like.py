@@ -520,14 +520,4 @@ def type_as(self: Value, other: Value) -> Value:
     return e.cast(self, other._spec.dtype)
 
 
-def pin_memory(self: Value, device: Any = None) -> Value:
-    """The tensor itself: host memory is not pinned here."""
-    return self
-
-
-def is_pinned(self: Value, device: Any = None) -> bool:
-    """False: host memory is not pinned here."""
-    return False
-
-
-METHODS = (new_full, new_empty, new_empty_strided, type_as, pin_memory, is_pinned)
+METHODS = (new_full, new_empty, new_empty_strided, type_as)

@@ -13,9 +13,14 @@
 4. No plain storage is settled, unless nobody else has it yet: a thread outside of the budget may
    be using its address, without LOCK. So what was made before the budget, was read outside of it,
    or is seen by a NumPy array stays.
-5. Copies are synchronous: `Device.copy_out` and `copy_in`, after all earlier work. One that fails
-   (a full disk, no host memory) drops nothing; from then on the budget rebuilds, and settled values
-   stay.
+5. A copy that fails (a full disk, no host memory) drops nothing; from then on the budget rebuilds,
+   and settled values stay.
+6. Where the device copies beside its kernels (`Limits.queues`), the host's side is pinned memory
+   and nothing waits on the host. Kernels that reuse a dropped block wait for its copy (`leave`).
+   With a drop, copies of the values that rank next are begun (`copy_ahead`): their own drops then
+   wait for nothing. With a value that comes back, the values needed next come too, into blocks that
+   are free (`_bring_ahead`); a request that finds nothing to drop takes these blocks (`release`).
+   Elsewhere copies are synchronous: `Device.copy_out` and `copy_in`, after all earlier work.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import os
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -39,6 +44,7 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
+from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
 
@@ -69,8 +75,12 @@ class Copy:
     def read(self, storage: Storage) -> None:
         """Copy out."""
 
-    def write(self, pool: Pool, address: int) -> None:
-        """Copy back."""
+    def leave(self, storage: Storage) -> None:
+        """The device's bytes are dropped."""
+
+    def back(self, storage: Storage) -> Storage:
+        """A new storage with the bytes."""
+        return Storage(storage.pool, storage.room)
 
     @unheard
     def __del__(self) -> None:
@@ -86,25 +96,131 @@ class Copy:
 
 
 class HostCopy(Copy):
-    """Bytes in a block of the CPU's pool."""
+    """Bytes in a block of the CPU's pool, pinned where the device copies beside its kernels."""
 
-    __slots__ = ("block",)
+    __slots__ = ("ahead", "block", "mark")
 
     def read(self, storage: Storage) -> None:
-        device, room = storage.pool.device, storage.room
-        self.block = Storage(pool_of("cpu"), room)
-        timed = room >= _LEAST_TIMED and storage.pool not in Speed.per_byte
-        if timed:
-            device.synchronize()
-        began = perf_counter()
-        device.copy_out(_present(storage), _view(self.block.address, room))
-        if timed:
-            Speed.per_byte[storage.pool] = (perf_counter() - began) / room
-        count_copy(device, room, to_host=True)
+        pool, room, host = storage.pool, storage.room, pool_of("cpu")
+        self.ahead: tuple[Storage, Any] | None = None  # brought back, and the copy's end
+        self.mark: Any = None
+        queues = pool.device.limits.queues
+        if queues is not None:
+            timed = room >= _LEAST_TIMED and pool not in Speed.copies
+            began = queues.outward.mark(timed=True) if timed else None
+            self.block, self.mark = queues.save(host, room, _present(storage), room)
+            if timed:
+                Speed.copies[pool] = (began, queues.outward.mark(timed=True), room)
+        else:
+            self._read_waiting(storage, host)
+        count_copy(pool.device, room, to_host=True)
 
-    def write(self, pool: Pool, address: int) -> None:
-        pool.device.copy_in(address, _view(self.block.address, self.room))
+    def _read_waiting(self, storage: Storage, host: Pool) -> None:
+        pool, room = storage.pool, storage.room
+        self.block = Storage(host, room)
+        timed = room >= _LEAST_TIMED and pool not in Speed.per_byte
+        if timed:
+            pool.device.synchronize()
+        began = perf_counter()
+        pool.device.copy_out(_present(storage), _view(self.block.address, room))
+        if timed:
+            Speed.per_byte[pool] = (perf_counter() - began) / room
+
+    def leave(self, storage: Storage) -> None:
+        """The device's bytes are dropped: kernels that reuse them wait for the copy."""
+        queues = storage.pool.device.limits.queues
+        if queues is None:
+            return
+        if self.mark is not None:
+            if not self.mark.done():
+                queues.main.wait(self.mark)
+            self.mark = None
+        _note_left(storage)
+
+    def back(self, storage: Storage) -> Storage:
+        pool = storage.pool
+        queues = pool.device.limits.queues
+        if queues is None:
+            made = Storage(pool, self.room)
+            pool.device.copy_in(made.address, _view(self.block.address, self.room))  # type: ignore[arg-type]
+            count_copy(pool.device, self.room, to_host=False)
+            return made
+        if self.ahead is None:
+            self.begin_back(pool)
+        assert self.ahead is not None
+        (made, mark), self.ahead = self.ahead, None
+        queues.main.wait(mark)
+        _bring_ahead(storage)
+        return made
+
+    def begin_back(self, pool: Pool) -> None:
+        """Start the copy back, beside the kernels."""
+        made = Storage(pool, self.room)
+        mark = pool.device.limits.queues.restore(made.address, self.block, self.room)
+        self.ahead = (made, mark)
         count_copy(pool.device, self.room, to_host=False)
+
+    def let_go(self, pool: Pool) -> bool:
+        """Free the block of a copy back that nobody needs yet; whether there was one."""
+        if self.ahead is None:
+            return False
+        pool.device.limits.queues.main.wait(self.ahead[1])
+        self.ahead = None
+        return True
+
+
+# ---- copies back before they are needed ----
+
+# The storages whose bytes are on the host alone, the last dropped last.
+_LEFT: dict[Pool, list[weakref.ref[Storage]]] = {}
+_MOST_LEFT = 4096
+_AHEAD = 2  # values that are brought back before they are needed
+
+
+def _note_left(storage: Storage) -> None:
+    left = _LEFT.setdefault(storage.pool, [])
+    left.append(weakref.ref(storage))
+    if len(left) > _MOST_LEFT:
+        _LEFT[storage.pool] = [ref for ref in left if _is_left(ref())]
+
+
+def _is_left(storage: Storage | None) -> bool:
+    return storage is not None and storage.block is None and isinstance(storage.copy, HostCopy)
+
+
+def _bring_ahead(storage: Storage) -> None:
+    """Start copies of what is needed next, as far as there is room.
+
+    That is what foresight says, or the last dropped: backward passes go the other way.
+    """
+    pool, left = storage.pool, _LEFT.get(storage.pool, [])
+    waiting: list[tuple[int, HostCopy]] = []
+    going = 0
+    for at in range(len(left) - 1, -1, -1):
+        found = left[at]()
+        if found is None or found is storage or not _is_left(found):
+            del left[at]
+            continue
+        if found.copy.ahead is not None:
+            going += 1
+        else:
+            wait = FORESIGHT.wait(found.recipe)
+            waiting.append((len(waiting) if wait is None else wait, found.copy))
+        if len(waiting) >= 4 * _AHEAD or going >= _AHEAD:
+            break
+    waiting.sort(key=lambda item: item[0])
+    for _, copy in waiting[: _AHEAD - going]:
+        limit = pool.limit
+        if not pool.free.get(copy.room) and limit is not None and pool.held + copy.room > limit:
+            break
+        copy.begin_back(pool)
+
+
+def release(pool: Pool) -> bool:
+    """Free the blocks of values that were brought back early; whether there were any."""
+    found = [ref() for ref in _LEFT.get(pool, ())]
+    copies = [s.copy for s in found if s is not None and isinstance(s.copy, HostCopy)]
+    return sum(copy.let_go(pool) for copy in copies) > 0
 
 
 class FileCopy(Copy):
@@ -129,7 +245,13 @@ class FileCopy(Copy):
             self.file.write(part, self.start + at)
         count_copy(device, room, to_host=True)
 
-    def write(self, pool: Pool, address: int) -> None:
+    def back(self, storage: Storage) -> Storage:
+        made = Storage(storage.pool, self.room)
+        assert made.address is not None
+        self._write(storage.pool, made.address)
+        return made
+
+    def _write(self, pool: Pool, address: int) -> None:
         if pool.device.limits.host_memory:
             self.file.read(_view(address, self.room), self.start)
             return
@@ -215,6 +337,8 @@ class Offload:
     def begin(self) -> None:
         """The budget is entered, or left: values that live on keep the file."""
         self.file, self.is_full = None, False
+        for pool in list(_LEFT):
+            release(pool)
 
     def takes(self, pool: Pool) -> bool:
         """Whether values of a device can be copied out."""
@@ -231,7 +355,7 @@ class Offload:
             return False
         if not self.is_measured or storage.recipe.is_settled:
             return True
-        per_work, per_byte = Speed.per_work(storage.pool), Speed.per_byte.get(storage.pool)
+        per_work, per_byte = Speed.per_work(storage.pool), Speed.of_copy(storage.pool)
         if per_work is None:
             return False  # it is rebuilt, which is timed
         if per_byte is None:
@@ -246,11 +370,21 @@ class Offload:
             return work
         if not self.is_measured:
             return float(storage.room)
-        per_work, per_byte = Speed.per_work(storage.pool), Speed.per_byte.get(storage.pool)
+        per_work, per_byte = Speed.per_work(storage.pool), Speed.of_copy(storage.pool)
         if not per_work or per_byte is None:
             return float(storage.room) if storage.recipe.is_settled else work
         copying = 2.0 * storage.room * per_byte / per_work
         return copying if storage.recipe.is_settled else min(work, copying)
+
+    def copy_ahead(self, storages: Iterable[tuple[Storage, Callable[[], float]]]) -> None:
+        """Begin copies of values that may be dropped next; with each, what rebuilding it costs."""
+        for storage, work in storages:
+            if storage.copy is None and not self.is_full and self.chooses(storage, work()):
+                self.copy(storage)
+
+    def copies_beside(self, pool: Pool) -> bool:
+        """Whether copies to the host run beside the kernels."""
+        return self.to_host and not self.is_full and pool.device.limits.queues is not None
 
     def copy(self, storage: Storage) -> bool:
         """Copy a present storage's bytes out; whether that succeeded. The caller holds LOCK."""
@@ -298,35 +432,61 @@ def here() -> Offload:
 
 
 class Speed:
-    """Seconds per byte copied and per unit of work, measured once for each device."""
+    """Seconds per byte copied and per unit of work, measured once for each device.
+
+    Where a device has marks they are timed by it and read later: nothing waits.
+    """
 
     per_byte: ClassVar[dict[Pool, float]] = {}
+    copies: ClassVar[dict[Pool, tuple[Any, Any, int]]] = {}  # begin, end, bytes
     launches: ClassVar[dict[Pool, tuple[int, float, float]]] = {}  # count, work, seconds
+    begun: ClassVar[dict[Pool, list[tuple[Any, Any, float]]]] = {}  # begin, end, work
+
+    @classmethod
+    def of_copy(cls, pool: Pool) -> float | None:
+        """Seconds per byte, one way."""
+        found = cls.copies.get(pool)
+        if found is not None and pool not in cls.per_byte and found[1].done():
+            cls.per_byte[pool] = found[1].since(found[0]) / 1e3 / found[2]
+        return cls.per_byte.get(pool)
 
     @classmethod
     def per_work(cls, pool: Pool) -> float | None:
+        begun = cls.begun.get(pool, [])
+        while begun and begun[0][1].done():
+            first, last, work = begun.pop(0)
+            cls._add(pool, work, last.since(first) / 1e3)
         count, work, seconds = cls.launches.get(pool, (0, 0.0, 0.0))
         return seconds / work if count >= _MOST_TIMED else None
 
     @classmethod
+    def _add(cls, pool: Pool, work: float, seconds: float) -> None:
+        count, before, spent = cls.launches.get(pool, (0, 0.0, 0.0))
+        cls.launches[pool] = (count + 1, before + work, spent + seconds)
+
+    @classmethod
     def timed(cls, plan: Plan, launch: Callable[..., None]) -> Callable[..., None]:
         """The launch of a replay, timed where a budget is to measure."""
-        count, work, seconds = cls.launches.get(plan.pool, (0, 0.0, 0.0))
+        pool = plan.pool
+        count = cls.launches.get(pool, (0,))[0] + len(cls.begun.get(pool, ()))
         if count >= _MOST_TIMED or not here().is_measured:
             return launch
+        queues = pool.device.limits.queues
 
         def run(*args: Any) -> None:
-            plan.pool.device.synchronize()
+            pool.device.synchronize()
             began = perf_counter()
             launch(*args)
-            plan.pool.device.synchronize()
-            cls.launches[plan.pool] = (
-                count + 1,
-                work + plan.cost,
-                seconds + perf_counter() - began,
-            )
+            pool.device.synchronize()
+            cls._add(pool, plan.cost, perf_counter() - began)
 
-        return run
+        def run_marked(*args: Any) -> None:
+            first = queues.main.mark(timed=True)
+            launch(*args)
+            last = queues.main.mark(timed=True)
+            cls.begun.setdefault(pool, []).append((first, last, plan.cost))
+
+        return run if queues is None else run_marked
 
 
 def _present(storage: Storage) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from functools import partial
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Any, ClassVar
 
 from rushlight.devices.shared.allocator import Pool, Storage
@@ -180,12 +181,37 @@ def reclaim(pool: Pool, room: int) -> bool:
         while True:
             chosen = _choose(pool, room, there)
             if not chosen:
-                return pool.live < live or free_sources(pool) or free_sources(pool, last=True)
+                return (
+                    pool.live < live
+                    or offload.release(pool)
+                    or free_sources(pool)
+                    or free_sources(pool, last=True)
+                )
             gone = [storage for storage in chosen if _let_go(storage, there)]
             Pins.note_dropped(gone)
             if gone:
+                if there.copies_beside(pool):
+                    _copy_ahead(pool, room, there)
                 return True
             _RANKINGS.clear()  # no copy could be made
+
+
+def _copy_ahead(pool: Pool, room: int, there: Offload) -> None:
+    """Begin copies of the values that a ranking has next: Note [Offload] 6."""
+    ranking = _RANKINGS.get((pool, room))
+    found = [] if ranking is None else nsmallest(_AHEAD, ranking.items)
+    storages = [(item[-1](), item) for item in found if not item[0]]
+    there.copy_ahead(
+        (storage, partial(rebuild_cost, storage.recipe, {}))
+        for storage, item in storages
+        if storage is not None
+        and storage.block is not None
+        and storage.recipe is not None
+        and storage.recipe.serial == item[-2]
+    )
+
+
+_AHEAD = 2  # values whose copies are begun with a drop
 
 
 class _Search:
@@ -346,8 +372,11 @@ def _want_sources(recipe: Recipe) -> None:
 def drop(storage: Storage) -> None:
     Counters.drops += 1
     recipe = storage.recipe  # None: its owner frees it
-    if recipe is not None and storage.copy is None:
-        _want_sources(recipe)
+    if recipe is not None:
+        if storage.copy is None:
+            _want_sources(recipe)
+        else:
+            storage.copy.leave(storage)
     if Counters.watch is not None:
         Counters.watch.dropped(storage)
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].

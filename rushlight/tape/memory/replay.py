@@ -663,9 +663,8 @@ def _copy_back(storage: Storage) -> bool:
     copy = storage.copy
     if copy is None:
         return False
-    made = Storage(storage.pool, storage.room)
     began = perf_counter()
-    copy.write(storage.pool, made.address)
+    made = copy.back(storage)
     offload.Offloaded.back += storage.room
     storage.block, made.address = made.address, None
     Counters.tick += 1

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rushlight.ops.random.random import Generator
 from rushlight.utils.data.collate import default_collate, default_convert
 from rushlight.utils.data.dataset import Dataset, IterableDataset
+from rushlight.utils.data.pinning import pin_memory
 from rushlight.utils.data.position import (
     Position,
     State,
@@ -51,7 +52,8 @@ T = TypeVar("T", covariant=True)
 class DataLoader(Generic[T]):
     """Batches of a dataset: their order, size, collating, and the number of worker processes.
 
-    `pin_memory` is accepted for compatibility: batches are in ordinary memory.
+    With `pin_memory` the tensors of a batch are in pinned memory, where a device copies from it
+    beside its work (`Tensor.pin_memory`); elsewhere it has no effect.
 
     `state_dict()` is the position after the last batch given, also inside an epoch; another loader
     made alike continues after `load_state_dict`, with the same bits. Workers send their state with
@@ -316,10 +318,11 @@ class _Alone:
 
     def __next__(self) -> Any:
         try:
-            return self.reading.fetcher.fetch(next(self.reading.tasks))
+            batch = self.reading.fetcher.fetch(next(self.reading.tasks))
         except StopIteration:
             self.reading.ended = True
             raise
+        return pin_memory(batch) if self.loader.pin_memory else batch
 
 
 class _Task(NamedTuple):
@@ -500,7 +503,7 @@ class _FromWorkers:
         worker, kind, content = answer
         if kind == FAILED:
             raise _as_error(worker, *content)
-        return content
+        return pin_memory(content) if self.loader.pin_memory else content
 
     def _end(self) -> None:
         if self.marks.ended:

@@ -1,0 +1,98 @@
+"""Blocks from the driver's own pool, which keeps what is freed while a step repeats.
+
+# Note [Driver memory]
+1. The driver allocates and frees in the order of the stream, and waits for no work. What is freed
+   stays reserved until the next synchronisation, which gives back all beyond a threshold.
+2. The threshold follows the bytes in blocks: it is their largest number, lowered when they fall
+   below `KEPT` of it. So blocks that a budget frees to take others cost no system call, and the
+   reserved memory exceeds the blocks by at most a seventh, and by the driver's granularity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight.core.errors import DeviceError, OutOfMemoryError
+from rushlight.core.interrupts import unheard
+
+DEFAULT_STREAM = 0  # the legacy one, also CuPy's and PyTorch's: work of all three is in order
+KEPT = 7 / 8
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
+_THRESHOLD, _RESERVED = 4, 5  # cudaMemPoolAttrReleaseThreshold, ...ReservedMemCurrent
+
+
+def is_out_of_memory(error: Any) -> bool:
+    return getattr(error, "status", None) == _OUT_OF_MEMORY
+
+
+class DriverMemory:
+    """The blocks that one GPU's driver gave."""
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+        self.ordered = self._frees_in_order()
+        self.pool = self._find_pool()
+        self.given = self.threshold = 0  # bytes
+
+    def _frees_in_order(self) -> bool:
+        """Whether the driver allocates and frees in the stream's order, waiting for no work."""
+        try:
+            self.runtime.freeAsync(self.runtime.mallocAsync(64, DEFAULT_STREAM), DEFAULT_STREAM)
+        except (AttributeError, RuntimeError):  # an old driver, or HIP
+            return False
+        return True
+
+    def _find_pool(self) -> int | None:
+        """The handle of the driver's pool; None where there is none."""
+        runtime = self.runtime
+        try:
+            found = int(runtime.deviceGetDefaultMemPool(runtime.getDevice()))
+            runtime.memPoolGetAttribute(found, _RESERVED)
+        except (AttributeError, RuntimeError):
+            return None
+        return found if self.ordered else None
+
+    def take(self, nbytes: int) -> int:
+        try:
+            if self.ordered:
+                address = int(self.runtime.mallocAsync(nbytes, DEFAULT_STREAM))
+            else:
+                address = int(self.runtime.malloc(nbytes))
+        except self.runtime.CUDARuntimeError as error:
+            if not is_out_of_memory(error):
+                raise DeviceError(f"allocating {nbytes} bytes on cuda: {error}") from error
+            free, total = self.runtime.memGetInfo()
+            raise OutOfMemoryError(
+                f"cuda has no room for {nbytes} bytes: {free} of {total} are free; make the batch "
+                "smaller, "
+                f"or set a budget with rushlight.memory.budget"
+            ) from error
+        self.given += nbytes
+        if self.given > self.threshold:
+            self._keep(self.given)
+        return address
+
+    @unheard
+    def give(self, address: int, nbytes: int) -> None:
+        if self.ordered:
+            self.runtime.freeAsync(address, DEFAULT_STREAM)
+        else:
+            self.runtime.free(address)  # waits for the work that uses it
+        self.given -= nbytes
+        if self.given < KEPT * self.threshold:
+            self._keep(self.given)
+
+    def _keep(self, nbytes: int) -> None:
+        self.threshold = nbytes
+        if self.pool is not None:
+            self.runtime.memPoolSetAttribute(self.pool, _THRESHOLD, nbytes)
+
+    def reserved(self) -> int:
+        """The bytes that the driver holds for this process's blocks."""
+        if self.pool is None:
+            return self.given
+        return int(self.runtime.memPoolGetAttribute(self.pool, _RESERVED))
+
+    def free_bytes(self) -> int:
+        """The memory that the driver can still give."""
+        return int(self.runtime.memGetInfo()[0])
