@@ -229,7 +229,8 @@ class Bench:
             print(f"{start} fails: needs {mb(error.required_bytes - base)} | | | | | |", flush=True)
             return
         peak, counts = rl.memory.peak(self.device) - base, calls.counts
-        driver = counts["alloc"] + counts["free"]
+        spent = 1e3 * (calls.seconds["alloc"] + calls.seconds["free"])
+        driver = f"{counts['alloc'] + counts['free']} in {spent:.1f} ms"
         waits = counts["synchronize"] + counts["copy_out"]
         print(
             f"{start} {mb(peak)} | {1e3 * taken:.1f} | {taken / self.time:.2f} | {again} "

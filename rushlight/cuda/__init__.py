@@ -1,4 +1,4 @@
-"""PyTorch's `torch.cuda`: availability, synchronisation, bytes in use, seeds.
+"""PyTorch's `torch.cuda`: availability, streams, bytes in use, seeds; the rest is in `card.py`.
 
 Owns: those names. Takes: a device, number 0 being the only one. Gives: numbers.
 Never: opens the card to report bytes in use: a card that is not open has 0 bytes.
@@ -26,7 +26,7 @@ from rushlight.compat.legacy import (
 )
 from rushlight.compat.saying import say_once
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
-from rushlight.cuda import amp, streams as streams
+from rushlight.cuda import amp, streams as graphs, streams as streams
 from rushlight.cuda.streams import (
     CUDAGraph,
     Event,
@@ -35,14 +35,16 @@ from rushlight.cuda.streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
     graph,
+    graph_pool_handle,
     is_current_stream_capturing,
     make_graphed_callables,
     set_stream,
     stream,
 )
 from rushlight.devices.shared.registry import opened, pool_of
-from rushlight.lazy import MissingName, shown
+from rushlight.lazy import Names, shown
 from rushlight.ops.create.creation import check_device, device_name
 from rushlight.tensor import device as Device
 
@@ -79,8 +81,11 @@ __all__ = [
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
     "get_sync_debug_mode",
     "graph",
+    "graph_pool_handle",
+    "graphs",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -119,12 +124,33 @@ __all__ = [
 ]
 
 
+_names = Names(__name__)
+_names.defined(
+    {
+        "rushlight.cuda.card": (
+            "CUDAPluggableAllocator CudaError DeferredCudaCallError GreenContext MemPool "
+            "caching_allocator_alloc caching_allocator_delete caching_allocator_disabled "
+            "caching_allocator_enable change_current_allocator check_error clock_rate cudaStatus "
+            "cudart current_blas_handle current_solver_handle device_memory_used "
+            "get_allocator_backend get_gencode_flags get_per_process_memory_fraction has_half "
+            "has_magma host_memory_stats host_memory_stats_as_nested_dict jiterator "
+            "list_gpu_processes memory_snapshot memory_stats_as_nested_dict memory_usage nccl "
+            "power_draw profiler reset_accumulated_host_memory_stats reset_peak_host_memory_stats "
+            "temperature tunable use_mem_pool utilization AcceleratorError"
+        ),
+        "rushlight": (
+            "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
+            "ComplexFloatStorage DoubleStorage FloatStorage HalfStorage IntStorage LongStorage "
+            "ShortStorage sparse"
+        ),
+    }
+)
+__all__ += list(_names.sources)
+__getattr__ = _names.find
+
+
 def __dir__() -> list[str]:
     return shown(__name__)
-
-
-def __getattr__(name: str) -> Any:
-    raise MissingName(__name__, name)
 
 
 def _card() -> str:

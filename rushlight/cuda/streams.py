@@ -38,6 +38,7 @@ class Stream:
     def _set(self, queue: Any, priority: int = 0) -> None:
         self.queue = queue
         self.priority = priority
+        self.blocks: list[stream] = []  # `with` blocks of the stream itself
         self.device = Device("cuda", 0)
         self.device_index = 0
         self.device_type = 1
@@ -98,7 +99,7 @@ class Stream:
         return f"<rushlight.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
 
     def __enter__(self) -> Stream:
-        self.__dict__.setdefault("blocks", []).append(stream(self))
+        self.blocks.append(stream(self))
         self.blocks[-1].__enter__()
         return self
 

@@ -89,6 +89,28 @@ def test_freed_blocks_leave_no_bind_groups(bench: Bench) -> None:
     bench.device.synchronize()
 
 
+def test_equal_steps_use_equal_bind_groups(
+    require_device: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device: Any = registry.pool_of(require_device("webgpu")).device
+    made, bind = [], device.bind_group
+    monkeypatch.setattr(device, "bind_group", lambda *given: made.append(given) or bind(*given))
+    weights = [torch.ones(8, 8, device="webgpu", requires_grad=True) for _ in range(6)]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+
+    def step() -> int:
+        before = len(made)
+        optimizer.zero_grad()
+        x = torch.ones(8, 8, device="webgpu")
+        for weight in weights:
+            x = (x @ weight).tanh() + x
+        x.sum().backward()
+        optimizer.step()
+        return len(made) - before
+
+    assert [step() for _ in range(6)][3:] == [0, 0, 0]
+
+
 def test_old_pipelines_are_dropped_and_compiled_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

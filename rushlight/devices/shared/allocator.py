@@ -32,8 +32,9 @@ until they end. All counts in `Pool` and `Storage` follow this, here and where
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable
+from operator import neg
 from typing import Any, ClassVar
 
 from rushlight.core import interrupts
@@ -72,6 +73,19 @@ def _no_queue(pool: Pool) -> Any:
     return None
 
 
+class Lowest(list[int]):
+    """Cached blocks in falling order, so that the lowest address is taken first.
+
+    Equal steps then use equal addresses, for which a device may have remembered its launches.
+    """
+
+    __slots__ = ()
+
+    @unheard
+    def append(self, address: int) -> None:
+        insort(self, address, key=neg)
+
+
 class Pool:
     """The blocks of one device."""
 
@@ -107,7 +121,9 @@ class Pool:
     def blocks(self, room: int) -> list[int]:
         """The cached blocks of one size: always the same list, so that others may keep it."""
         found = self.free.get(room)
-        return self.free.setdefault(room, []) if found is None else found
+        if found is not None:
+            return found
+        return self.free.setdefault(room, Lowest() if self.device.limits.remembers else [])
 
     def lend(self, address: int, room: int) -> None:
         """Register memory that another library owns; the checking build keeps a list of it."""

@@ -96,6 +96,7 @@ class Limits:
     join: Join | None = None  # None: a block is allocated and freed as a whole
     lists: Lists | None = None  # None: a launch for each item
     marks: Callable[[], Marks] | None = None  # None: it has no clock of its own: Note [Marks]
+    remembers: bool = False  # launches cost less at addresses that it has seen together
     # Copies beside the kernels, and pinned memory (Note [Streams]); None: copies are synchronous.
     queues: Any = None
 

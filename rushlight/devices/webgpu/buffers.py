@@ -157,6 +157,7 @@ def _limits(opened: Opened, marks: Callable[[], Marks] | None) -> Limits:
         software=opened.software,
         own=STATUS_WORDS * 4 + BLOCKS,
         marks=marks,
+        remembers=True,
     )
 
 

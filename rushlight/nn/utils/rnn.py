@@ -112,7 +112,7 @@ class PackedSequence(_Packed):
         return self._with(self.data.bfloat16())
 
     def is_pinned(self) -> bool:
-        return self.data.is_pinned()  # type: ignore[no-any-return]
+        return self.data.is_pinned()
 
     @property
     def is_cuda(self) -> bool:
