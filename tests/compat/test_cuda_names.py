@@ -9,7 +9,7 @@ from rushlight import cuda
 from rushlight.compat.hook import patch
 from rushlight.core.errors import DeviceUnavailable
 
-NAMES = """
+_LISTED = """
 BFloat16Storage BFloat16Tensor BoolStorage BoolTensor ByteStorage ByteTensor CharStorage CharTensor
 ComplexDoubleStorage ComplexFloatStorage CUDAGraph CUDAPluggableAllocator CudaError
 DeferredCudaCallError DoubleStorage DoubleTensor Event ExternalStream FloatStorage FloatTensor
@@ -31,7 +31,8 @@ reset_accumulated_memory_stats reset_max_memory_allocated reset_max_memory_cache
 reset_peak_host_memory_stats reset_peak_memory_stats seed seed_all set_device
 set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode
 sparse stream synchronize temperature tunable use_mem_pool utilization
-""".split()
+"""
+NAMES = _LISTED.split()
 
 
 def test_every_public_name_is_there():
