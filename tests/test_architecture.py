@@ -87,7 +87,7 @@ FOLDERS = {
         *("create", "sort", "linalg", "batching", "nn", "fft", "optim", "surface"),
     ),
     "tape": (
-        *("record", "memory.recipe", "memory.offload", "memory.requirement"),
+        *("record", "memory.recipe", "memory.foresight", "memory.offload", "memory.requirement"),
         *("memory.tracebacks", "memory.refusal", "memory.replay", "record.call", "program"),
         *("anomaly", "shadow", "memory", "vmap", "walk", "dual", "function"),
     ),
