@@ -205,7 +205,7 @@ def test_a_failure_of_the_moment_raises_and_is_not_remembered(
     frontend: Any, monkeypatch: pytest.MonkeyPatch
 ):
     own_calls: list[Any] = []
-    session = SimpleNamespace(target="sm")
+    session = SimpleNamespace(target="sm", await_arrival=lambda: None)
     launch = Attention(
         frontend, FORWARD, session, lambda: lambda *n: own_calls.append(n), lambda: None
     )

@@ -34,6 +34,7 @@ class Aligned:
     def __enter__(self) -> list[int]:
         free = self.scratch.__enter__()
         self.places = [free.pop(0) if a % ALIGNMENT else a for a in self.addresses]
+        self.session.await_arrival()
         # What lies between a result's elements is copied there and back.
         for place, address, span in zip(self.places, self.addresses, self.spans, strict=True):
             self._copy(place, address, span)

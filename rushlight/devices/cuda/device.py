@@ -215,6 +215,7 @@ class CudaDevice:
     def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
         if not nbytes:
             return
+        self.session.await_arrival()
         try:
             self.runtime.memcpy(target, source, nbytes, kind)
         except self.runtime.CUDARuntimeError as error:
