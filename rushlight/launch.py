@@ -206,16 +206,18 @@ class _Round:
             failed = [one for one in self.processes if one.process.poll()]
             if (failed or self.stopped) and first is None:
                 first, until = failed[0] if failed else self.processes[0], time.monotonic() + GRACE
+                if self.server is not None and failed and failed[0].process.returncode:
+                    self.server.lost.append(first.rank)  # the others may wait for it to join
             if time.monotonic() > until:
                 break
             time.sleep(0.02)
+        blamed = next(iter(self.server.gone), -1) if self.server is not None else -1
         self._end()
         failed = [one for one in self.processes if one.process.returncode]
         if self.stopped:
             return 128 + self.stopped
         if not failed:
             return 0
-        blamed = next(iter(self.server.gone), -1) if self.server is not None else -1
         told = next((one for one in self.processes if one.rank == blamed), first or failed[0])
         status = int(told.process.returncode or failed[0].process.returncode)
         how = f"signal {-status}" if status < 0 else f"exit status {status}"

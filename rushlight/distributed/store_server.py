@@ -67,6 +67,7 @@ class Server:
         self.published: dict[str, str] = {}  # MPI's own keys
         self.fenced: list[Connection] = []
         self.gone: dict[int, str] = {}
+        self.lost: list[int] = []  # ranks whose process the launcher saw fail
         self.open = 0
         self.ended = False
 
@@ -83,6 +84,8 @@ class Server:
                         seen = self._accept(selector) or seen
                     else:
                         self._read(key.data, selector)
+                while self.lost:
+                    self._report(self.lost.pop(0), "its process failed", -1)
                 if not seen and time.monotonic() - began > PATIENCE:
                     return
         self.listener.close()
