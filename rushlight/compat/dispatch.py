@@ -10,6 +10,8 @@
    declare ops, which layers call. What `__torch_function__` gets is the public function; of an
    operator the method (`Tensor.add` of `x + y`), of a property its `__get__`, as in PyTorch.
 4. The default `__torch_function__`, and a backward pass, run with asking off (`OFF`).
+5. Modes are those of a thread. Codes are exchanged for all threads, between any two instructions of
+   theirs: each code finds its defaults before and after.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -42,9 +45,11 @@ NAMESPACES = (
     "rushlight.fft",
     "rushlight.special",
 )
-MODES: list[Any] = []
+MODES: ContextVar[tuple[Any, ...]] = ContextVar("torch_function_modes", default=())
 # Written by the language, or read while a class or a handle is made.
-_LEFT_OUT = {"__init_subclass__", "__torch_function__", "__array_priority__", "__reduce__"}
+_LEFT_OUT = {"__init_subclass__", "__torch_function__", "__array_priority__", "__reduce__"} | {
+    "as_subclass"  # its result has the class that is asked for
+}
 _OFF_INSIDE = {"backward", "grad"}
 
 _ASKING = """\
@@ -64,8 +69,9 @@ def _ask(
     plain: Callable[..., Any], public: Any, off: bool, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """Call `__torch_function__` of a mode or of an argument's class; else the plain function."""
-    if MODES:
-        return _ask_mode(public, args, named)
+    modes = MODES.get()
+    if modes:
+        return _ask_mode(modes, public, args, named)
     if not OFF.get():
         for arg in (*args, *named.values()) if named else args:
             kind = arg.__class__
@@ -78,13 +84,15 @@ def _ask(
     return plain(*args, **named)
 
 
-def _ask_mode(public: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    mode = MODES.pop()
+def _ask_mode(
+    modes: tuple[Any, ...], public: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    token = MODES.set(modes[:-1])
     try:
         kinds = tuple({type(a) for a in _flat(args, named) if has_torch_function_unary(a)})
-        return mode.__torch_function__(public, kinds, args, named)
+        return modes[-1].__torch_function__(public, kinds, args, named)
     finally:
-        MODES.append(mode)
+        MODES.reset(token)
 
 
 def _without_asking(plain: Callable[..., Any], args: tuple[Any, ...], named: Any) -> Any:
@@ -130,15 +138,20 @@ class Asking:
             maker.public = self.plain
         if not self.signed:
             function.__signature__ = inspect.signature(self.plain)  # type: ignore[attr-defined]
-        function.__defaults__, function.__kwdefaults__ = None, {"_ask": self.ask}
+        function.__kwdefaults__ = self._named()
         function.__code__ = _asking(len(self.plain.__code__.co_freevars))
+
+    def _named(self) -> dict[str, Any]:
+        """The defaults by name of both codes."""
+        return {**(self.plain.__kwdefaults__ or {}), "_ask": self.ask}
 
     def put_back(self) -> None:
         function = self.function
         for maker in self.makers:
             maker.public = function
-        function.__code__ = self.plain.__code__
         function.__defaults__ = self.plain.__defaults__
+        function.__kwdefaults__ = self._named()
+        function.__code__ = self.plain.__code__
         function.__kwdefaults__ = self.plain.__kwdefaults__
         if not self.signed:
             del function.__signature__  # type: ignore[attr-defined]

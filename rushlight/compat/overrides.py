@@ -27,14 +27,13 @@ class TorchFunctionMode:
         raise NotImplementedError
 
     def __enter__(self) -> TorchFunctionMode:
-        self._block = dispatch.asking()
-        self._block.__enter__()
-        dispatch.MODES.append(self)
+        dispatch.start_asking()
+        dispatch.MODES.set((*dispatch.MODES.get(), self))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        dispatch.MODES.remove(self)
-        self._block.__exit__(*error)
+        dispatch.MODES.set(dispatch.MODES.get()[:-1])
+        dispatch.stop_asking()
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):

@@ -62,7 +62,7 @@ def handle_torch_function(
             kinds.insert(at, kind)
             given.insert(at, arg)
     for arg in given:
-        found = type(arg).__torch_function__(public_api, tuple(kinds), args, named)
+        found = arg.__torch_function__(public_api, tuple(kinds), args, named)
         if found is not NotImplemented:
             return found
     raise TypeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -190,4 +191,50 @@ def test_modes_see_methods_and_plain_code_comes_back() -> None:
         x * 2
         torch.add(x, 1)
     assert names == ["add", "mul", "add"] and torch.add.__code__ is code
-    assert not dispatch.MODES and subclasses.get_default_nowrap_functions()
+    assert not dispatch.MODES.get() and subclasses.get_default_nowrap_functions()
+
+
+def test_modes_are_of_a_thread_and_may_be_entered_again() -> None:
+    code = torch.mul.__code__
+    names = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            names.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x, mode = torch.ones(2), Mode()
+    with mode:
+        other = threading.Thread(target=lambda: x + 1)
+        other.start()
+        other.join()
+        assert names == []
+        with mode:
+            pass
+        x * 2
+    assert names == ["mul"] and torch.mul.__code__ is code
+
+
+def test_defaults_are_there_while_code_is_exchanged() -> None:
+    torch.argmax(torch.ones(2))  # gives it its code
+    by_place, by_name = torch.argmax.__defaults__, torch.argmax.__kwdefaults__ or {}
+    with dispatch.asking():
+        assert torch.argmax.__defaults__ == by_place
+        assert by_name.items() <= torch.argmax.__kwdefaults__.items()
+    assert (torch.argmax.__kwdefaults__ or {}) == by_name
+
+
+def test_as_subclass_gives_the_class_that_is_asked_for() -> None:
+    part = torch.ones(2).as_subclass(Plain)
+    assert type(part.as_subclass(torch.Tensor)) is torch.Tensor
+    assert type(part.as_subclass(Seen)) is Seen
+
+
+def test_torch_function_as_a_plain_method() -> None:
+    class Like:
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return self, func.__name__
+
+    like = Like()
+    with dispatch.asking():
+        assert torch.add(torch.ones(2), like) == (like, "add")

@@ -1,6 +1,8 @@
 """autocast: which operands are cast, on which devices, and which casts are kept."""
 
 import threading
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
@@ -8,6 +10,7 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight.core.errors import RushlightWarning
 from rushlight.ops.create import creation
+from rushlight.utils.checkpoint import checkpoint
 
 LOWER, WIDE = rl.bfloat16, rl.float32
 CLASSES = [0, 1, 2]
@@ -232,6 +235,32 @@ def test_gradients_are_those_of_casts_by_hand():
         loss.backward()
         made.append((loss.detach(), w.grad))
     assert rl.equal(made[0][0], made[1][0]) and rl.equal(made[0][1], made[1][1])
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "parts", "budget", "hooks"])
+def test_a_weight_of_several_uses_has_the_same_bits_with_recomputation(way):
+    def layers(x, w, count=4):
+        for _ in range(count):
+            x = rl.tanh(x @ w)
+        return x
+
+    def gradient(body, around):
+        w = rl.linspace(-1, 1, 64 * 64).reshape(64, 64).requires_grad_()
+        with around, rl.autocast("cpu"):
+            loss = body(rl.linspace(-2, 2, 16 * 64).reshape(16, 64), w).float().sum()
+            loss.backward()
+        return w.grad
+
+    def parts(x, w):
+        return layers(checkpoint(layers, x, w, 2, use_reentrant=False), w, 2)
+
+    ways = {
+        "checkpoint": (partial(checkpoint, layers, use_reentrant=False), nullcontext()),
+        "parts": (parts, nullcontext()),
+        "budget": (layers, rl.memory.budget("1GB")),
+        "hooks": (layers, rl.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x)),
+    }
+    assert rl.equal(gradient(*ways[way]), gradient(layers, nullcontext()))
 
 
 def test_backward_inside_a_region_and_second_derivatives():

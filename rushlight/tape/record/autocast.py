@@ -8,8 +8,9 @@
    a listed op autocast is off, so the casts do not depend on how the op is composed.
 4. In-place forms and calls with `out` run without casts, as in PyTorch, and so do derivatives.
 5. The lower copy of a float32 leaf that requires gradients is kept until the outermost region ends,
-   for one version of its memory: a weight is cast again after an optimiser's step. Nothing is kept
-   where calls are traced, batched, checkpointed or under a budget.
+   for one version of its memory: a weight is cast again after an optimiser's step. The gradients of
+   its uses are added up in the lower dtype, so it is kept in checkpoints and budgets as well, where
+   its memory may be dropped. Nothing is kept where calls are traced, batched or have tangents.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Autocast:
             leaf.__class__ is not Leaf
             or value._base is not None
             or not self.caching
-            or state.special
+            or (state.special and not state.regional)
             or value._spec.dtype is not float32
         ):
             return Needed.cast(value, dtype)
