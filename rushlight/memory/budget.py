@@ -91,7 +91,8 @@ class budget(Region):
         super().__init__()  # its source line is where it is entered, not where it was made
         self.find_pool()
         if self.offload is not None:
-            self.offload.begin()
+            with LOCK:
+                self.offload.begin()
         if self.outer is None or self.outer.foresight is None:
             with LOCK:
                 FORESIGHT.begin()
@@ -117,7 +118,8 @@ class budget(Region):
         if kind is not None:
             FORESIGHT.forget()
         if self.offload is not None:
-            self.offload.begin()
+            with LOCK:
+                self.offload.begin()
         if isinstance(error, OutOfMemoryError):
             tracebacks.clear(error)
 

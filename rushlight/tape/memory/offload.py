@@ -335,7 +335,7 @@ class Offload:
         self.is_full = False
 
     def begin(self) -> None:
-        """The budget is entered, or left: values that live on keep the file."""
+        """The budget is entered, or left: values that live on keep the file. LOCK is held."""
         self.file, self.is_full = None, False
         for pool in list(_LEFT):
             release(pool)
