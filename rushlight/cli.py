@@ -214,13 +214,15 @@ def _check(parser: argparse.ArgumentParser, path: str, all_names: bool) -> int:
 
 
 def _shim(parser: argparse.ArgumentParser, action: str) -> int:
-    if action == "remove":
-        print("torch-shim: removed" if shim.remove() else "torch-shim: there is none here")
-        return 0
     try:
-        print(f"torch-shim: torch {torch_version.__version__} at {shim.install()}")
+        if action == "remove":
+            print("torch-shim: removed" if shim.remove() else "torch-shim: there is none here")
+        else:
+            print(f"torch-shim: torch {torch_version.__version__} at {shim.install()}")
     except RushlightError as error:
         parser.error(str(error))
+    except OSError as error:
+        parser.error(f"torch-shim: this environment cannot be written: {error}")
     return 0
 
 

@@ -5,7 +5,8 @@
    imports `rushlight.as_torch`, and the metadata of a distribution `torch`, by which `pip` and
    libraries find the version. `rushlight run` does not need it.
 2. `RECORD` lists its files, so `pip uninstall torch` removes it as well. `INSTALLER` names
-   Rushlight; what another installer put there is never touched.
+   Rushlight; what another installer put there is never touched: the folder `torch` is the shim's
+   where its `__init__` begins as the shim's does.
 """
 
 from __future__ import annotations
@@ -21,16 +22,18 @@ from rushlight.compat import version
 from rushlight.core.errors import RushlightError
 
 _INSTALLER = "rushlight"
-_FORWARD = '''\
-"""This is Rushlight under PyTorch's name: `rushlight torch-shim remove` takes it out."""
-
+_FIRST_LINE = (
+    '"""This is Rushlight under PyTorch\'s name: `rushlight torch-shim remove` takes it out."""\n'
+)
+_FORWARD = f"""\
+{_FIRST_LINE}
 import importlib
 import sys
 
 _own = sys.modules.pop(__name__)
 importlib.import_module("rushlight.as_torch")
 importlib.import_module("torch")
-'''
+"""
 _METADATA = f"""\
 Metadata-Version: 2.1
 Name: torch
@@ -55,7 +58,7 @@ def _other() -> str | None:
         if (found.metadata["Name"] or "").lower() == "torch" and not _is_shim(found):
             return str(found.locate_file("torch"))
     folder = _site() / "torch"
-    return str(folder) if folder.exists() and not _folder().exists() else None
+    return str(folder) if folder.exists() and not _is_shims(folder) else None
 
 
 def _platform_site() -> Path:
@@ -66,9 +69,9 @@ def _is_shim(found: importlib.metadata.Distribution) -> bool:
     return (found.read_text("INSTALLER") or "").strip() == _INSTALLER
 
 
-def _folder() -> Path:
-    """The metadata of the shim."""
-    return _site() / f"torch-{version.__version__}.dist-info"
+def _is_shims(folder: Path) -> bool:
+    start = folder / "__init__.py"
+    return start.is_file() and start.read_text("utf-8", "replace").startswith(_FIRST_LINE)
 
 
 def install() -> str:
@@ -79,7 +82,8 @@ def install() -> str:
             f"torch-shim: PyTorch is installed here ({other}); `rushlight run` needs no shim, or "
             "uninstall it first: pip uninstall torch"
         )
-    info = _folder()
+    remove()  # one of another version
+    info = _site() / f"torch-{version.__version__}.dist-info"
     files = {
         "torch/__init__.py": _FORWARD,
         f"{info.name}/METADATA": _METADATA,
@@ -108,6 +112,7 @@ def remove() -> bool:
         if (found.metadata["Name"] or "").lower() == "torch" and _is_shim(found)
     ]
     for found in shims:
-        shutil.rmtree(_site() / "torch", ignore_errors=True)
+        if _is_shims(_site() / "torch"):
+            shutil.rmtree(_site() / "torch")
         shutil.rmtree(_site() / f"torch-{found.version}.dist-info")
     return bool(shims)

@@ -70,6 +70,8 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     with no_grad():
         order = scores.detach().sort(stable=True, descending=True)[1]
         boxes = dets.detach()[order]
+        if boxes.dtype.itemsize == 2:
+            boxes = boxes.float()  # an area may be larger than the largest half
         dropped = np.zeros(count, dtype=bool)
         rows = max(1, _PAIRS // max(count, 1))
         for first in range(0, count, rows):

@@ -73,3 +73,22 @@ def test_pytorch_is_not_touched(environment: Environment) -> None:
     assert "installed here" in environment.says("-m", "rushlight", "torch-shim", "install", code=2)
     environment.says("-m", "rushlight", "torch-shim", "remove")
     assert package.exists() and info.exists()
+
+
+def test_a_shim_of_another_version_is_replaced(environment: Environment) -> None:
+    environment.says("-m", "rushlight", "torch-shim", "install")
+    (info,) = environment.site.glob("torch-*.dist-info")
+    older = info.with_name("torch-2.9.0+rushlight.dist-info")
+    info.rename(older)
+    metadata = older / "METADATA"
+    metadata.write_text(metadata.read_text().replace("2.13.0", "2.9.0"))
+    assert "2.13.0" in environment.says("-m", "rushlight", "torch-shim", "install")
+    assert info.exists() and not older.exists()
+
+
+def test_a_package_put_over_the_shim_is_not_removed(environment: Environment) -> None:
+    environment.says("-m", "rushlight", "torch-shim", "install")
+    package = environment.site / "torch" / "__init__.py"
+    package.write_text("mine = 1")
+    assert environment.says("-m", "rushlight", "torch-shim", "remove").endswith("removed")
+    assert package.read_text() == "mine = 1" and not list(environment.site.glob("torch-*"))

@@ -131,6 +131,13 @@ def test_nms(device, threshold, require_device, monkeypatch) -> None:
     assert found.tolist() == kept and found.device.type == device
 
 
+@pytest.mark.parametrize("dtype", [rushlight.float16, rushlight.bfloat16])
+def test_nms_of_large_half_boxes(dtype) -> None:
+    boxes = rushlight.tensor([[0.0, 0, 512, 512], [0, 0, 512, 480], [0, 0, 64, 64]], dtype=dtype)
+    scores = rushlight.tensor([0.75, 0.5, 0.25], dtype=dtype)
+    assert vision.nms(boxes, scores, 0.5).tolist() == [0, 2]
+
+
 def test_none_and_wrong_regions() -> None:
     x, none = rushlight.ones(1, 2, 4, 4), rushlight.zeros(0, 5)
     assert vision.roi_align(x, none, 1.0, *SIZE, 2, False).shape == (0, 2, *SIZE)
