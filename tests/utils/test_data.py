@@ -412,6 +412,17 @@ def test_other_places_of_names() -> None:
     assert same is DistributedSampler
 
 
+def test_a_users_collate_gets_a_list_of_a_tensor_dataset():
+    def descending(batch):
+        batch.sort(key=lambda row: -row[0].item())
+        return [row[0].item() for row in batch]
+
+    rows = TensorDataset(rl.arange(4))
+    assert list(DataLoader(rows, 2, collate_fn=descending)) == [[1, 0], [3, 2]]
+    part = data.Subset(rows, [1, 3])
+    assert list(DataLoader(part, 2, collate_fn=descending)) == [[3, 1]]
+
+
 def test_a_batch_of_a_tensor_dataset_is_one_gather():
     x, y = rl.arange(12.0).reshape(6, 2), rl.arange(6)
     dataset = TensorDataset(x, y)

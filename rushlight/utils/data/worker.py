@@ -25,6 +25,8 @@ from typing import Any
 from rushlight.devices.shared.registry import pool_of
 from rushlight.ops.random.random import manual_seed
 from rushlight.random import get_rng_state_all, set_rng_state_all
+from rushlight.utils.data.collate import default_collate
+from rushlight.utils.data.dataset import Rows
 from rushlight.utils.data.position import Position, State, has_state
 
 DONE, MADE, FAILED = "done", "made", "failed"
@@ -99,7 +101,10 @@ class Fetcher:
         if not self.batched:
             return self.collate(self.dataset[task])
         many = getattr(self.dataset, "__getitems__", None)
-        return self.collate(many(task) if callable(many) else [self.dataset[i] for i in task])
+        batch = many(task) if callable(many) else [self.dataset[i] for i in task]
+        if isinstance(batch, Rows) and self.collate is not default_collate:
+            batch = list(batch)  # a user's function gets a list
+        return self.collate(batch)
 
     def _next(self, rest: Position) -> Any:
         if self.size is None:
