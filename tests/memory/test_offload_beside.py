@@ -97,6 +97,25 @@ def test_values_come_back_before_they_are_needed(card: CardOfStreams):
     assert np.allclose([total, again], [3 * base, 2 * base])
 
 
+def test_a_value_that_ends_while_it_comes_back(card: CardOfStreams):
+    """Its block is reused by kernels, which wait for the copy."""
+    numbers = np.arange(1 << 12, dtype=np.float32)
+    x = rl.tensor(numbers, device="cuda")
+    pool = registry.pool_of("cuda")
+    with memory.budget(pool.live + 7 * 4 * x.numel(), device="cuda", offload=True):
+        kept = [x * float(k) for k in range(12)]
+        del kept[8:]
+        first = kept[3] + 0.0
+        left = [ref() for ref in offload._LEFT[pool] if offload._is_left(ref())]
+        assert any(storage.copy.ahead is not None for storage in left)
+        del left, first
+        kept.clear()
+        made = [x + float(k) for k in range(4)]
+        got = [value.cpu().numpy() for value in made]
+    for k, value in enumerate(got):
+        assert np.array_equal(value, numbers + k)
+
+
 def test_saved_tensors_in_pinned_memory(card: CardOfStreams, monkeypatch: pytest.MonkeyPatch):
     def gradient(pinned: bool | None) -> list:
         w = rl.tensor(np.ones((64, 64), np.float32), device="cuda", requires_grad=True)

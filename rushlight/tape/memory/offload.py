@@ -168,6 +168,12 @@ class HostCopy(Copy):
         self.ahead = None
         return True
 
+    @unheard
+    def free(self) -> None:
+        """The value ends: kernels that reuse the block of a copy back wait for that copy."""
+        if self.ahead is not None:
+            self.let_go(self.ahead[0].pool)
+
 
 # ---- copies back before they are needed ----
 
