@@ -148,7 +148,7 @@ class DistributedDataParallel(Module):
         reducer = self._reducer
         syncs = reducer is not None and self.require_backward_grad_sync and is_grad_enabled()
         if self._uneven is not None:
-            self._uneven.announce()
+            self._uneven.announce(self.require_backward_grad_sync, syncs)
         if self._shards is not None and self.training and is_grad_enabled():
             return self._shards.forward(inputs, kwargs, self.find_unused_parameters)
         group = self.process_group

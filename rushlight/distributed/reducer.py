@@ -149,9 +149,12 @@ class Reducer:
 
     # ---- one pass ----
 
-    def prepare(self, unused: set[int]) -> None:
-        """Before a pass: which gradients will come."""
-        if self.active:
+    def prepare(self, unused: set[int], alone: bool = False) -> None:
+        """Before a pass: which gradients will come.
+
+        A forward may follow another one, and one backward take both, unless each is `alone`.
+        """
+        if self.active and (alone or any(gradient is not None for gradient in self.given)):
             names = sorted(n for bucket in self.buckets for n in bucket.numbers if not self._has(n))
             raise RuntimeError(
                 f"DistributedDataParallel: {len(names)} parameters got no gradient in the last "

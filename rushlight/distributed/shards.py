@@ -135,7 +135,7 @@ class Shards:
         cut = self._cut(given)
         seed, position = self._begin()
         if self.reducer is not None:
-            self.reducer.prepare(set())
+            self.reducer.prepare(set(), alone=True)  # a gradient is one sum of one forward's
             self.reducer.looks = finds_unused
         self.trees = [Tree(self.here) for _ in self.parameters]
         self.awaited = {}

@@ -2,9 +2,10 @@
 
 # Note [Uneven inputs]
 1. Before each forward the ranks count how many still have inputs, and agree on the highest of them,
-   whose buffers come to all.
-2. A rank without inputs takes part in the collectives of the others' passes, with zeros, until
-   nobody has inputs. Then the last rank's parameters and buffers come to all.
+   whose buffers come to all. They also tell which collectives follow: none in `no_sync`, those of
+   buffers alone in `no_grad`.
+2. A rank without inputs takes part in these collectives, with zeros, until nobody has inputs. Then
+   the last rank's parameters and buffers come to all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rushlight.distributed.reducing import ReduceOp
 from rushlight.ops.create.creation import zeros
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import tensor
+
+_THERE, _COPIES, _REDUCES = 1, 2, 4  # what a rank tells: inputs, and the collectives that follow
 
 
 class Uneven:
@@ -40,26 +43,31 @@ class Uneven:
         self.raises = raises
         self.source = 0
 
-    def _count(self, mine: int) -> int:
+    def _tell(self, mine: int) -> int:
+        """Tell what follows on this rank; what follows on one that has inputs, or 0."""
         rows = [zeros(1, dtype=int64) for _ in range(self.group.size())]
         with no_grad():
             all_gather(rows, tensor([mine], dtype=int64), self.group)
-        there = [rank for rank, row in enumerate(rows) if int(row)]
+        told = [int(row) for row in rows]
+        there = [rank for rank, what in enumerate(told) if what]
         self.source = there[-1] if there else self.source
         if self.raises and len(there) < self.group.size():
             raise RuntimeError("DistributedDataParallel.join: a rank has no more inputs")
         self.reducer.divisor = 0 if self.divides_by_all else len(there)
-        return len(there)
+        return max(told)
 
-    def announce(self) -> None:
-        """Before a forward: this rank has inputs."""
-        self._count(1)
+    def announce(self, copies: bool, reduces: bool) -> None:
+        """Before a forward: this rank has inputs, and copies buffers and sums gradients, or not."""
+        self._tell(_THERE + _COPIES * copies + _REDUCES * reduces)
 
     def shadow(self, sync_buffers: Callable[[], None]) -> None:
         """Take part in the others' passes until nobody has inputs."""
         reducer = self.reducer
-        while self._count(0):
-            sync_buffers()
+        while follows := self._tell(0):
+            if follows & _COPIES:
+                sync_buffers()
+            if not follows & _REDUCES:
+                continue
             with no_grad():
                 for bucket in reducer.buckets:
                     flat = bucket.buffer = bucket.empty().zero_()

@@ -124,6 +124,25 @@ def check_unused():
         raise AssertionError("unused parameters were not told")
 
 
+def check_forwards_without_backward():
+    x, y = batch()
+    a, b = mine(x, y)
+    model = net()
+    wrapped = DDP(model)
+    wrapped(a)
+    F.mse_loss((wrapped(a) + wrapped(a)) / 2, b).backward()
+    for p, g in zip(model.parameters(), gradients_of_the_whole(model, x, y), strict=True):
+        near(p.grad, g)
+    sharded = DDP(net(), shards=SIZE)
+    sharded(a)
+    try:
+        sharded(a)
+    except RuntimeError as error:
+        assert "got no gradient in the last pass" in str(error)
+    else:
+        raise AssertionError("gradients of two forwards would be mixed up")
+
+
 def check_buffers_and_state():
     torch.manual_seed(RANK)
     model = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
@@ -193,6 +212,20 @@ def check_uneven_inputs():
                 F.mse_loss(wrapped(a), b).backward()
                 optimizer.step()
         equal_everywhere(wrapped.parameters())
+
+
+def check_uneven_inputs_without_collectives():
+    wrapped = DDP(nn.Sequential(nn.Linear(5, 3), nn.BatchNorm1d(3)))
+    a, b = mine(*batch())
+    with wrapped.join():
+        for _ in range(2 + RANK):
+            with wrapped.no_sync():
+                F.mse_loss(wrapped(a), b).backward()
+            F.mse_loss(wrapped(a), b).backward()
+            wrapped.zero_grad()
+            with torch.no_grad():
+                wrapped(a)
+    equal_everywhere(wrapped.buffers())
 
 
 def check_a_failed_pass_changes_nothing():
