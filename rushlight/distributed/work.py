@@ -21,6 +21,8 @@ class Work:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._future: Future[Any] | None = None
+        self._settling = threading.Lock()  # two threads may come to set the future
+        self._settled = False
         self.source = -1
 
     def _perform(self) -> None:
@@ -66,15 +68,18 @@ class Work:
 
     def get_future(self) -> Future[Any]:
         """A future that is set when it has ended."""
-        future: Future[Any] = Future()
-        self._future = future
+        with self._settling:
+            future: Future[Any] = Future() if self._future is None else self._future
+            self._future = future
         if self._ended.is_set():
             self._settle(future)
         return future
 
     def _settle(self, future: Future[Any]) -> None:
-        if future.done():
-            return
+        with self._settling:
+            if self._settled:
+                return
+            self._settled = True
         if self._error is not None:
             future.set_exception(self._error)
         else:

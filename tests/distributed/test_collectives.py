@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from rushlight.distributed.work import Work
 from tests.distributed.conftest import PROGRAMS, Launched, environment, lines_of
 from tests.time_limit import time_limit as time_limit
 
@@ -85,3 +86,10 @@ def test_mpiexec_starts_it() -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert sorted(ended.stdout.splitlines()) == ["rank 0 of 2: 3.0", "rank 1 of 2: 3.0"]
+
+
+def test_every_future_of_a_work_is_set() -> None:
+    work = Work(lambda: 3)
+    early = [work.get_future(), work.get_future()]
+    work._perform()
+    assert [future.done() and future.wait() for future in [*early, work.get_future()]] == [3] * 3
