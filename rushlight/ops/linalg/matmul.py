@@ -2,8 +2,10 @@
 
 # Note [One rounding]
 A product of halves is summed in float32. What is added to it (the bias of `linear`, the input of
-`addmm` and `baddbmm`) is added in float32 too, and the result is rounded once, on every device: the
-summand is copied into the result, and a `Contract` with factors adds to it.
+`addmm` and `baddbmm`) is added in float32 too, and the result is rounded once, on every device. A
+bias is the fourth operand of a `Contract` with `added`, where the device's limits say `adds`. Else,
+and for what has factors or is a matrix, the summand is copied into the result, and a `Contract`
+that is `scaled` adds to it.
 """
 
 from __future__ import annotations
