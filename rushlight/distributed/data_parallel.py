@@ -223,6 +223,8 @@ class DistributedDataParallel(Module):
         if reducer is None or group is None or group.size() == 1 or not enable:
             yield
             return
+        if self._shards is not None:
+            raise RuntimeError("join: each rank has its shards of every batch; use no shards")
         self._uneven = Uneven(
             reducer, group, divide_by_initial_world_size, throw_on_early_termination
         )

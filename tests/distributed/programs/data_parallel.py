@@ -226,6 +226,13 @@ def check_uneven_inputs_without_collectives():
             with torch.no_grad():
                 wrapped(a)
     equal_everywhere(wrapped.buffers())
+    try:
+        with DDP(net(), shards=SIZE).join():
+            pass
+    except RuntimeError as error:
+        assert "use no shards" in str(error)
+    else:
+        raise AssertionError("uneven shards were taken")
 
 
 def check_a_failed_pass_changes_nothing():
