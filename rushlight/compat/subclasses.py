@@ -69,7 +69,7 @@ def construct(kind: type, args: tuple[Any, ...], device: Any) -> Any:
     return _make_subclass(kind, made, made.requires_grad)
 
 
-def torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def __torch_function__(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Call the function; its tensors become those of the class, where all types allow it."""
     if not all(issubclass(cls, kind) for kind in types):
         return NotImplemented
@@ -150,4 +150,4 @@ def _content(value: Value) -> dict[str, Any]:
 
 make_subclass = staticmethod(_make_subclass)
 make_wrapper_subclass = staticmethod(_make_wrapper_subclass)
-default_torch_function: Any = classmethod(torch_function)
+default_torch_function: Any = classmethod(__torch_function__)

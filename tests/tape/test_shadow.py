@@ -12,6 +12,7 @@ import rushlight as rl
 from rushlight import nn
 from rushlight.autograd import detect_anomaly
 from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.anomaly.arming import Armed
 from rushlight.tape.record.op import Plan, Plans
 from rushlight.tape.shadow.mode import Shadowed
 
@@ -171,7 +172,7 @@ def test_nothing_is_left_outside_a_block() -> None:
             x.exp()
         x.exp()
         assert shadowed_plans()
-    assert not shadowed_plans() and Plans.on_new is None
+    assert not shadowed_plans() and Armed.shadow is None
     x.exp()
     assert (outer.launches, outer.checked) == (2, 2)
     assert (inner.launches, inner.checked) == (1, 0)

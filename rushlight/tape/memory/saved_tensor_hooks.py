@@ -75,6 +75,9 @@ class Packed:
         self.version = storage.version
         with Changed(grad=False, region=None, saving=None):
             self.held = saving.pack(call.detached(value))
+        storage.pool.make_room(0)  # a limit binds what the hook keeps, too
+        if _is_dense(self.held):
+            self.held._memory.pool.make_room(0)
         if storage.version != self.version:
             raise InplaceError(
                 f"{node.name()}: a pack hook wrote to the tensor it was given ({value._spec!r}), "
