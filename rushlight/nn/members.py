@@ -62,7 +62,7 @@ class Members(dict[str, Any]):
         module.__dict__.update(self)
 
     def leave(self, module: Any) -> None:
-        """Be no longer the members of this module."""
+        """Stop being the members of this module."""
         if self.owner is not None and self.owner() is module:
             self.owner = _nothing
         self.others = tuple([other for other in self.others if other() is not module])
