@@ -292,9 +292,12 @@ def test_a_wrong_kernel_is_named(device, way):
     assert "the kernel is not deterministic" in str(error)
     assert (error.op, error.module, error.shapes) == ("faulty", "0", ((2, 3),))
     assert "faulty_op.py" in error.place
-    assert error.count is not None and 1 <= error.count <= 6
-    assert error.largest is not None and error.largest > 0
     assert x.grad is None
+    if error.count is None:  # a repetition did not show it: it depends on what memory held
+        assert way == "leaves elements unwritten"
+        return
+    assert 1 <= error.count <= 6
+    assert error.largest is not None and error.largest > 0
 
 
 def test_a_wrong_kernel_is_named_again():
