@@ -13,6 +13,7 @@ import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import ExactnessError, memory, nn
 from rushlight.devices.shared.registry import pool_of
+from rushlight.memory import exactness
 from rushlight.tape.memory.checkpoint import Checkpoint
 from rushlight.tape.record.state import STATE
 from tests.memory.faulty_op import WAYS, Faulty
@@ -292,12 +293,20 @@ def test_a_wrong_kernel_is_named(device, way):
     assert "the kernel is not deterministic" in str(error)
     assert (error.op, error.module, error.shapes) == ("faulty", "0", ((2, 3),))
     assert "faulty_op.py" in error.place
-    assert x.grad is None
-    if error.count is None:  # a repetition did not show it: it depends on what memory held
-        assert way == "leaves elements unwritten"
-        return
-    assert 1 <= error.count <= 6
+    assert error.count is not None and 1 <= error.count <= 6
     assert error.largest is not None and error.largest > 0
+    assert x.grad is None
+
+
+def test_elements_that_nothing_wrote_are_counted_by_a_replay(monkeypatch, device):
+    """Where a repetition of two runs finds equal bytes in the memory that nothing wrote."""
+    x = rl.full((2, 3), 0.25, device=device, requires_grad=True)
+    trial = exactness._Trial(Holder(Faulty("leaves elements unwritten")), (x,), {})
+    trace = trial._trace(exactness._plain)
+    call = next(proof for proof in trace if proof.plan.op.name == "faulty")
+    monkeypatch.setattr(trial, "_trace", lambda way, kept=None: trace)
+    error = trial._kernel_error(exactness._plain, call)
+    assert error.op == "faulty" and error.count == 3
 
 
 def test_a_wrong_kernel_is_named_again():
