@@ -3,12 +3,16 @@
 python benchmarks/distributed.py --peer /opt/peer/bin/python
 
 Each measurement starts its processes anew, one thread each, ours and the peer's in turn. Times are
-medians over calls; of the rounds the least is taken.
+medians over calls; of the rounds the least is taken. The cost of shards is measured inside of one
+run, the kinds of steps in turn, by the least processor time of a step: against a step that
+accumulates gradients of the same small batches (the same kernels), against a step of the whole
+batch, and with one shard for each process, where kernels have the same sizes.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -38,9 +42,10 @@ def worker(kind: str, what: str) -> None:
     if what == "all_reduce":
         for name, (size, count) in SIZES.items():
             found[name] = all_reduce_seconds(torch, dist, size, count)
+    elif what == "shards":
+        found = shard_seconds(torch, dist, DDP)
     else:
-        shards = {"shards": int(what.partition("=")[2])} if "=" in what else {}
-        found["step"] = step_seconds(torch, dist, DDP, shards)
+        found["step"] = step_seconds(torch, dist, DDP)
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.barrier()
@@ -58,8 +63,8 @@ def all_reduce_seconds(torch, dist, size: int, count: int) -> float:
     return statistics.median(times[3:])
 
 
-def step_seconds(torch, dist, wrap, options: dict[str, int]) -> float:
-    """A step of the demo's GPT, 16 rows over all processes."""
+def step_of(torch, wrap, rows: int, micro: int = 1, **options):
+    """A training step of the demo's GPT on so many rows, in `micro` pieces."""
     if torch.__name__ == "torch":  # the model's file names rushlight
         sys.modules.update(
             {
@@ -71,9 +76,7 @@ def step_seconds(torch, dist, wrap, options: dict[str, int]) -> float:
     sys.path.insert(0, str(ROOT / "examples"))
     from gpt import GPT
 
-    nn = torch.nn
-
-    class Loss(nn.Module):
+    class Loss(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.model = GPT(80)
@@ -82,20 +85,52 @@ def step_seconds(torch, dist, wrap, options: dict[str, int]) -> float:
             return self.model.loss(inputs, targets)
 
     torch.manual_seed(1)
-    model = Loss()
-    wrapped = wrap(model, **options)
+    wrapped = wrap(Loss(), **options)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
-    rows = 16 // dist.get_world_size()
-    x = torch.randint(0, 80, (rows, model.model.context))
+    pieces = torch.randint(0, 80, (rows, wrapped.module.model.context)).chunk(micro)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with wrapped.no_sync() if micro > 1 else contextlib.nullcontext():
+            for piece in pieces[:-1]:
+                (wrapped(piece, piece) / micro).backward()
+        (wrapped(pieces[-1], pieces[-1]) / micro).backward()
+        optimizer.step()
+
+    return step
+
+
+def step_seconds(torch, dist, wrap) -> float:
+    """A step of the demo's GPT, 16 rows over all processes."""
+    step = step_of(torch, wrap, 16 // dist.get_world_size())
     times = []
     for _ in range(15):
         dist.barrier()
         start = time.perf_counter()
-        optimizer.zero_grad()
-        wrapped(x, x).backward()
-        optimizer.step()
+        step()
         times.append(time.perf_counter() - start)
     return statistics.median(times[5:])
+
+
+def shard_seconds(torch, dist, wrap) -> dict[str, float]:
+    """Processor seconds of a step with 8 shards, and of steps to compare it with."""
+    size = dist.get_world_size()
+    rows = 16 // size
+    steps = {
+        "one batch": step_of(torch, wrap, rows),
+        "one shard each": step_of(torch, wrap, rows, shards=size),
+        "8 small batches": step_of(torch, wrap, rows, 8 // size),
+        "8 shards": step_of(torch, wrap, rows, shards=8),
+    }
+    found = dict.fromkeys(steps, float("inf"))
+    for count in range(25):
+        for name, step in steps.items():
+            dist.barrier()
+            start = time.process_time()
+            step()
+            if count > 4:
+                found[name] = min(found[name], time.process_time() - start)
+    return found
 
 
 def measured(python: str, kind: str, what: str, count: int, port: int) -> dict[str, float]:
@@ -127,24 +162,33 @@ def main() -> None:
         worker(*options.worker)
         return
     port = 29600
-    for count in (2, 4):
-        for what in ("all_reduce", "step", "step shards=8"):
-            if what != "all_reduce" and count != 2:
-                continue
-            ours: list[dict[str, float]] = []
-            theirs: list[dict[str, float]] = []
-            for _ in range(options.rounds):
-                port += 2
-                ours.append(measured(sys.executable, "rushlight", what, count, port))
-                peer = what.partition(" ")[0]
-                theirs.append(measured(options.peer, "gloo", peer, count, port + 1))
-            for name in ours[0]:
-                mine, peer_time = (min(one[name] for one in each) for each in (ours, theirs))
-                print(
-                    f"{count} processes  {what:<14} {name:<7} {mine * 1e3:9.3f} ms  gloo "
-                    f"{peer_time * 1e3:9.3f} ms  {mine / peer_time:.2f}",
-                    flush=True,
-                )
+    for count, what in ((2, "all_reduce"), (4, "all_reduce"), (2, "step")):
+        ours: list[dict[str, float]] = []
+        theirs: list[dict[str, float]] = []
+        for _ in range(options.rounds):
+            port += 2
+            ours.append(measured(sys.executable, "rushlight", what, count, port))
+            theirs.append(measured(options.peer, "gloo", what, count, port + 1))
+        for name in ours[0]:
+            mine, peer_time = (min(one[name] for one in each) for each in (ours, theirs))
+            print(
+                f"{count} processes  {what:<11} {name:<7} {mine * 1e3:9.3f} ms  gloo "
+                f"{peer_time * 1e3:9.3f} ms  {mine / peer_time:.2f}",
+                flush=True,
+            )
+    for count in (1, 2):
+        runs = [
+            measured(sys.executable, "rushlight", "shards", count, port + 10 + n) for n in (0, 2)
+        ]
+        port += 10
+        least = {name: min(run[name] for run in runs) for name in runs[0]}
+        for name, other in (("one shard each", "one batch"), ("8 shards", "8 small batches"),
+                            ("8 shards", "one batch")):  # fmt: skip
+            print(
+                f"{count} processes  {name:<14} {least[name] * 1e3:7.2f} ms  {other} "
+                f"{least[other] * 1e3:7.2f} ms  {least[name] / least[other]:.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

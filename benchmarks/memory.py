@@ -2,18 +2,18 @@
 
 python benchmarks/memory.py [--device cpu|cuda|webgpu] [--models GPT,VAE] [--shares 100,50,25]
 
-Every row is a process of its own, after one that fills the kernel cache. Its first steps run inside
-the budget and give the growth of the resident memory (Linux), and the last of them, which is
-planned by those before it, the calls run again. Then steps inside and outside the budget alternate,
-and the row has the ratio of the least times. A share is of the activation peak: the largest
-allocation of a step less what is allocated before it. Where PyTorch is installed, the last rows of
-a model are its step, and its checkpoint of each block against that step; its peak is counted on
-`cuda` only.
+Every row is a process of its own, after one that fills the kernel cache: a process that builds a
+kernel grows by the compiler, 30 MB and more. Its first steps run inside the budget and give the
+growth of the resident memory (Linux), and the last of them, which is planned by those before it,
+the calls run again. Then steps inside and outside the budget alternate, and the row has the ratio
+of the least times. A share is of the activation peak: the largest allocation of a step less what is
+allocated before it. Where PyTorch is installed, the last rows of a model are its step, and its
+checkpoint of each block against that step; its peak is counted on `cuda` only.
 
-"fails" is a BudgetError. The floor is the most that a call of the failed step needs (Note [Floor]):
-what is static, gradients on their way, its inputs, rebuilt where they were dropped, and its
-results, without kernels' scratch. A limit below it is reported with it and the call's op; another
-that fails, with the limit that the error names.
+"fails" is a BudgetError. The floor is the least that a call of the failed step can do with: what is
+static, gradients on their way, its inputs, its results where they take blocks of their own, and the
+scratch of recurrent layers. A limit below it is reported with it and the call's op; another that
+fails, with the limit that the error names.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def measure(model: str, device: str, shares: Any) -> None:
     print(f"| {model} | {device} | none | {mb(whole)} | {mb(plain['grown'])} | 1 | | |", flush=True)
     for share in shares:
         limit = whole * share // 100
+        row("budget", limit=limit, timed=False)
         found = row("budget", limit=limit)
         start = f"| {model} | {device} | {share} %, {mb(limit)} |"
         if "least" in found:
@@ -126,7 +127,7 @@ def normal(model: str, device: str) -> dict[str, Any]:
     return {"peak": peak, "grown": grown.bytes(), "digest": digest(parameters)}
 
 
-def budget(model: str, device: str, limit: int) -> dict[str, Any]:
+def budget(model: str, device: str, limit: int, timed: bool = True) -> dict[str, Any]:
     import rushlight as lib
     from rushlight.devices.shared.registry import pool_of
 
@@ -153,6 +154,8 @@ def budget(model: str, device: str, limit: int) -> dict[str, Any]:
         "again": lib.memory.recomputed()["calls"] - before,
         "digest": digest(parameters),
     }
+    if not timed:
+        return found
     wait = pool_of(device).device.synchronize
 
     def bound() -> float:
@@ -168,33 +171,45 @@ def budget(model: str, device: str, limit: int) -> dict[str, Any]:
 
 
 def floor_of(step: Step, device: str, limit: int) -> dict[str, Any]:
-    """The most that a call needs, in a step that fails, beyond what is in use before it; its op."""
+    """The most that a call needs, in a step that fails, beyond what is in use before it; its op.
+
+    No plan has less: to rebuild the inputs that were dropped may take more (Note [Floor]).
+    """
     import rushlight as lib
     from rushlight.devices.shared.registry import pool_of
     from rushlight.tape.memory import replay, requirement
     from rushlight.tape.memory.recipe import may_replace, with_recipe
 
-    run, pool, before = replay.run_in_region, pool_of(device), lib.memory.allocated(device)
+    run, over, pool = replay.run_in_region, replay.run_over, pool_of(device)
+    before = lib.memory.allocated(device)
     found = {"floor": 0, "call": ""}
 
-    def watched(plan: Any, inputs: Any, *rest: Any) -> Any:
+    def look(plan: Any, inputs: Any, replaced: list[int]) -> None:
         storages = {value._memory for value in inputs}
-        own = [s for s in storages if s.recipe is not None and not s.recipe.fleeting]
-        replaced = [
+        kept = [s for s in storages if s.recipe is not None]
+        own = [s for s in kept if not s.recipe.fleeting]
+        replaced += [
             room
             for i, room in enumerate(plan.rooms)
             if any(may_replace(plan, i, inputs, s) for s in own)
         ]
-        flying = [s.room for s in with_recipe(pool) if s.block and s.recipe.fleeting]
-        keys = [(s.recipe, s.recipe.index_of(s)) for s in own]
-        rooms = sum(plan.rooms) - max(replaced, default=0)
-        need = requirement.static_bytes(pool) + sum(flying) - before
-        need += requirement.Floor().of(keys, rooms)
+        flying = {s for s in with_recipe(pool) if s.block and s.recipe.fleeting}
+        flying.update(s for s in kept if s.recipe.fleeting)
+        rooms = plan.room + plan.rest - max(replaced, default=0)
+        need = requirement.static_bytes(pool) - before + rooms
+        need += sum(s.room for s in flying.union(own))
         if need > found["floor"]:
             found.update(floor=need, call=plan.op.name)
+
+    def watched(plan: Any, inputs: Any, *rest: Any) -> Any:
+        look(plan, inputs, [])
         return run(plan, inputs, *rest)
 
-    replay.run_in_region = watched
+    def watched_over(plan: Any, inputs: Any, params: Any, region: Any, out: int) -> Any:
+        look(plan, inputs, [plan.rooms[out]])
+        return over(plan, inputs, params, region, out)
+
+    replay.run_in_region, replay.run_over = watched, watched_over
     with contextlib.suppress(lib.BudgetError), lib.memory.budget(limit, device=device):
         step()
     return found

@@ -21,7 +21,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import rushlight as rl
@@ -52,6 +52,17 @@ MODELS = {
 
 def build(lib: Any, device: str, sizes: Sizes) -> tuple[Step, Any, Any]:
     """A step, the model and the optimiser; the same text for both libraries."""
+    parts, model, optimizer = build_parts(lib, device, sizes)
+
+    def step() -> None:
+        for part in parts:
+            part()
+
+    return step, model, optimizer
+
+
+def build_parts(lib: Any, device: str, sizes: Sizes) -> tuple[Sequence[Step], Any, Any]:
+    """Forward, backward and the optimiser's step; the model and the optimiser."""
     nn, functional, optim = (
         importlib.import_module(f"{lib.__name__}.{n}") for n in ("nn", "nn.functional", "optim")
     )
@@ -93,14 +104,14 @@ def build(lib: Any, device: str, sizes: Sizes) -> tuple[Step, Any, Any]:
     optimizer = optim.AdamW(model.parameters(), lr=1e-4)
     texts = [lib.randint(0, sizes.words, (sizes.batch, sizes.length)).to(device) for _ in range(2)]
 
-    def step() -> None:
+    losses: list[Any] = []
+
+    def forward() -> None:
         optimizer.zero_grad()
         with lib.autocast(device, dtype=lib.bfloat16, enabled=sizes.half):
-            loss = model(*texts)
-        loss.backward()
-        optimizer.step()
+            losses.append(model(*texts))
 
-    return step, model, optimizer
+    return (forward, lambda: losses.pop().backward(), optimizer.step), model, optimizer
 
 
 class Calls:

@@ -18,6 +18,11 @@ from rushlight.core.dtypes import (
     bool_ as bool,
     complex64,
     complex128,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,
@@ -112,7 +117,6 @@ _NAMES.defined(
             "futures fx hub jit library mps multiprocessing onnx overrides package "
             "torch_version types xpu __config__"
         ),
-        "rushlight.compat._C": "DispatchKey PyTorchFileReader",
         "rushlight.compat.futures": "Future",
         "rushlight.cuda.streams": "Event Stream",
         "rushlight.compat.jit": "ScriptFunction ScriptModule",
@@ -120,6 +124,12 @@ _NAMES.defined(
             "SymBool SymFloat SymInt sym_float sym_int sym_max sym_min sym_not"
         ),
         "rushlight.compat.compiler": "compile",
+        "rushlight.compat._C": "DispatchKey DispatchKeySet PyTorchFileReader",
+        "rushlight.compat.torch_function": "DisableTorchFunctionSubclass",
+        "rushlight.utils.dlpack": "to_dlpack",
+        "rushlight.settings": (
+            "get_device_module is_warn_always_enabled set_flush_denormal set_warn_always"
+        ),
     }
 )
 _NAMES.made(_declared.TOP, _public.op_of_package)
@@ -181,8 +191,8 @@ _NAMES.defined(
 _NAMES.defined(
     {
         "rushlight.compat.natives": (
-            "affine_grid_generator alpha_dropout_ binary_cross_entropy_with_logits conv_tbc "
-            "convolution cosine_embedding_loss dropout_ embedding feature_alpha_dropout_ "
+            "_scaled_mm affine_grid_generator alpha_dropout_ binary_cross_entropy_with_logits "
+            "conv_tbc convolution cosine_embedding_loss dropout_ embedding feature_alpha_dropout_ "
             "feature_dropout_ grid_sampler gru hinge_embedding_loss instance_norm kl_div lstm "
             "margin_ranking_loss max_pool1d_with_indices native_dropout norm_except_dim "
             "poisson_nll_loss rnn_relu rnn_tanh select_copy slice_copy split_copy "

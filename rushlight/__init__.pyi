@@ -48,7 +48,11 @@ from rushlight.amp import (
     set_autocast_enabled as set_autocast_enabled,
     set_autocast_gpu_dtype as set_autocast_gpu_dtype,
 )
-from rushlight.compat._C import DispatchKey as DispatchKey, PyTorchFileReader as PyTorchFileReader
+from rushlight.compat._C import (
+    DispatchKey as DispatchKey,
+    DispatchKeySet as DispatchKeySet,
+    PyTorchFileReader as PyTorchFileReader,
+)
 from rushlight.compat._symbolic import (
     SymBool as SymBool,
     SymFloat as SymFloat,
@@ -74,6 +78,9 @@ from rushlight.compat.legacy import (
     IntTensor as IntTensor,
     LongTensor as LongTensor,
     ShortTensor as ShortTensor,
+)
+from rushlight.compat.torch_function import (
+    DisableTorchFunctionSubclass as DisableTorchFunctionSubclass,
 )
 from rushlight.core.dtypes import DType as _dtype, DType as dtype
 from rushlight.core.errors import (
@@ -123,9 +130,13 @@ from rushlight.random import initial_seed as initial_seed, seed as seed
 from rushlight.report.drawing import Drawing
 from rushlight.report.layers import summary as summary
 from rushlight.settings import (
+    get_device_module as get_device_module,
     get_float32_matmul_precision as get_float32_matmul_precision,
     is_storage as is_storage,
+    is_warn_always_enabled as is_warn_always_enabled,
     set_float32_matmul_precision as set_float32_matmul_precision,
+    set_flush_denormal as set_flush_denormal,
+    set_warn_always as set_warn_always,
     typename as typename,
 )
 from rushlight.sparse.coo import SparseTensor
@@ -168,6 +179,7 @@ from rushlight.tensor import (
     _DeviceLike,
     _Operand,
 )
+from rushlight.utils.dlpack import to_dlpack as to_dlpack
 
 BFloat16Storage: _type[Any]
 BoolStorage: _type[Any]
@@ -332,6 +344,16 @@ def _int_mm(self: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 _report: str
 
 def _sample_dirichlet(input: Tensor, generator: _Generator | None = None) -> Tensor: ...
+def _scaled_mm(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: _dtype | None = None,
+    use_fast_accum: _bool = False,
+) -> Tensor: ...
 def _standard_gamma(input: Tensor, generator: _Generator | None = None) -> Tensor: ...
 
 _trace: str

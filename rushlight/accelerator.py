@@ -9,7 +9,7 @@ from typing import Any
 
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import accelerators, pool_of
-from rushlight.lazy import shown
+from rushlight.lazy import Names, shown
 from rushlight.ops.create.creation import check_device
 from rushlight.tensor import device as Device
 
@@ -25,8 +25,25 @@ __all__ = [
 ]
 
 
+_NAMES = Names(__name__)
+_NAMES.defined(
+    {
+        "rushlight.cuda": (
+            "current_stream empty_cache get_device_capability max_memory_allocated "
+            "max_memory_reserved mem_get_info=get_memory_info memory_allocated memory_reserved "
+            "memory_stats reset_accumulated_memory_stats reset_peak_memory_stats set_stream"
+        )
+    }
+)
+__all__ += sorted(_NAMES.sources)
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
+
+
 def __dir__() -> list[str]:
-    return shown(__name__)
+    return sorted({*shown(__name__), *_NAMES.sources})
 
 
 def found() -> str | None:

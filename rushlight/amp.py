@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from rushlight.compat.torch_function import overrides, part_of
 from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64
 from rushlight.core.errors import RushlightError, RushlightWarning
 from rushlight.lazy import shown
@@ -346,7 +347,8 @@ class GradScaler:
         values = [g._values() if g.is_sparse else g for g in grads]  # the same memory
         factor, finite = 1.0 / self._scale, True
         key = id(optimizer)
-        if abs(factor) <= 1 and can_list(values):
+        asked = any(map(overrides, set(map(type, values))))
+        if abs(factor) <= 1 and not asked and can_list(values):
             # The maximum of no elements is below 0.
             met = reductions.amax(fold_each(values, "max", is_infinite)).item() <= 0
             then = (self._finite.__setitem__, key, met)
@@ -356,8 +358,11 @@ class GradScaler:
             for v in values:
                 # Checked before they change: a gradient that gets no larger stays finite.
                 finite = (v if abs(factor) <= 1 else v * factor).isfinite().all() & finite
-            writes = [prepare_apply(e.mul.op, v.detach(), factor) for v in values]  # type: ignore[attr-defined]
-            finish_all(writes, [(self._finite.__setitem__, key, bool(finite))])
+            parts = map(part_of, values) if asked else values
+            writes = [prepare_apply(e.mul.op, v.detach(), factor) for v in parts]  # type: ignore[attr-defined]
+            # What is read is 0 where all is well: an estimate, which reads zeros, takes the step.
+            met = finite is True or not bool(~finite)
+            finish_all(writes, [(self._finite.__setitem__, key, met)])
 
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
         """optimizer.step(...), unless its gradients have an inf or NaN.

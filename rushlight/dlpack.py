@@ -38,7 +38,15 @@ LEGACY_STREAM = 1
 VERSION = (1, 0)
 
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-_BFLOAT = 4
+# Types with codes of their own.
+_CODES = {
+    dtypes.bfloat16: 4,
+    dtypes.float8_e4m3fn: 10,
+    dtypes.float8_e4m3fnuz: 11,
+    dtypes.float8_e5m2: 12,
+    dtypes.float8_e5m2fnuz: 13,
+    dtypes.float8_e8m0fnu: 14,
+}
 
 
 class _Device(ctypes.Structure):
@@ -204,6 +212,10 @@ def give(
     return _new_capsule(ctypes.addressof(struct), name, _destructor())
 
 
+def _code_of(dtype: DType) -> int:
+    return _CODES.get(dtype) or _KINDS[dtype.kind]
+
+
 def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
     spec = value._spec
     rank = len(spec.shape)
@@ -213,7 +225,7 @@ def _describe(struct: Any, value: Value, kind: int, number: int) -> None:
     elements.address = window.address + value._offset
     elements.device = _Device(kind, number)
     elements.rank = rank
-    code = _BFLOAT if spec.dtype is dtypes.bfloat16 else _KINDS[spec.dtype.kind]
+    code = _code_of(spec.dtype)
     elements.type = _Type(code, 8 * spec.dtype.itemsize, 1)
     elements.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     elements.strides = ctypes.cast(strides, ctypes.POINTER(ctypes.c_int64))
@@ -267,9 +279,8 @@ def _open(capsule: Any) -> Any:
 
 
 def _dtype_of(found: _Type) -> DType:
-    for dtype in dtypes.ANY:
-        code = _BFLOAT if dtype is dtypes.bfloat16 else _KINDS[dtype.kind]
-        if (found.code, found.bits, found.lanes) == (code, 8 * dtype.itemsize, 1):
+    for dtype in dtypes.STORED:
+        if (found.code, found.bits, found.lanes) == (_code_of(dtype), 8 * dtype.itemsize, 1):
             return dtype
     raise BufferError(
         f"from_dlpack: elements of type (code {found.code}, {found.bits} bits, {found.lanes} "

@@ -24,6 +24,7 @@ from rushlight.tape.record.op import Plan
 from rushlight.tape.record.source_line import SourceLine
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.record.written import HIDDEN
 from rushlight.tape.walk.backward import saved_values
 
 
@@ -128,7 +129,8 @@ def _handle(tensor: Value) -> str:
     if storage.version:
         written = getattr(storage, "written", None)
         last = f", last at {SourceLine(*written)}" if written is not None else ""
-        parts.append(f"written to in place {storage.version} times{last}")
+        count = storage.version % HIDDEN + storage.version // HIDDEN
+        parts.append(f"written to in place {count} times{last}")
     return ", ".join(parts)
 
 

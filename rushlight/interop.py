@@ -20,10 +20,11 @@ from rushlight.core.errors import (
     DeviceUnavailable,
     DTypeError,
     NestingError,
+    NoElements,
     RushlightError,
     ShapeError,
 )
-from rushlight.core.shapes import Spec, is_contiguous, numel
+from rushlight.core.shapes import Spec, is_dense, numel
 from rushlight.devices.shared.allocator import Lent, Pinned, Pool, Storage, room_for
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
@@ -32,6 +33,7 @@ from rushlight.ops.family import read_back
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import inplace
+from rushlight.ops.view.laid import laid
 from rushlight.tape.anomaly import asynchronous
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import Window
@@ -45,16 +47,16 @@ from rushlight.tape.record.value import Value
 def numpy_dtype(dtype: DType) -> Any:
     import numpy as np
 
-    if dtype is dtypes.bfloat16:
+    if dtype is dtypes.bfloat16 or dtype in dtypes.FLOAT8:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(getattr(ml_dtypes, dtype.name))
     return np.dtype(dtype.name)
 
 
 def from_numpy_dtype(dtype: Any) -> DType:
     name = str(dtype.newbyteorder("="))
-    known = {d.name: d for d in dtypes.ANY}
+    known = {d.name: d for d in dtypes.STORED}
     if name not in known:
         raise DTypeError(
             f"tensor: NumPy's {name} has no counterpart here; convert it with .astype(...) first"
@@ -89,6 +91,7 @@ def to_bytes(value: Value) -> bytearray:
     target = bytearray(spec.nbytes)
     if spec.nbytes:
         pool: Any = spec.device
+        _check_elements(pool)
         if asynchronous.LOGS:
             asynchronous.read_all()
         address = value._memory.address
@@ -101,6 +104,9 @@ def to_bytes(value: Value) -> bytearray:
     return target
 
 
+_PASSED_AS = {dtypes.bfloat16: "<i2"} | dict.fromkeys(dtypes.FLOAT8, "|u1")
+
+
 class _Block:
     """Lends a storage's memory to NumPy; the array keeps it, and it keeps the storage."""
 
@@ -108,9 +114,9 @@ class _Block:
         spec = value._spec
         self.window = Window(value._memory)  # not the handle, whose memory may be replaced
         size = spec.dtype.itemsize
-        # bfloat16 has no code in the array interface; it is passed as 2-byte integers and
+        # bfloat16 and float8 have no code in the array interface; they are passed as integers and
         # reinterpreted.
-        code = "<i2" if spec.dtype is dtypes.bfloat16 else numpy_dtype(spec.dtype).str
+        code = _PASSED_AS.get(spec.dtype) or numpy_dtype(spec.dtype).str
         self.__array_interface__ = {
             "version": 3,
             "data": (self.window.address + value._offset, False),
@@ -155,6 +161,11 @@ def to_list(value: Value) -> list[Any]:
     if dtype is dtypes.bfloat16:
         words = struct.unpack(f"={value._spec.numel}H", raw)
         return [struct.unpack("=f", struct.pack("=I", w << 16))[0] for w in words]
+    if dtype in dtypes.FLOAT8:
+        import numpy as np
+
+        numbers: list[Any] = np.frombuffer(raw, numpy_dtype(dtype)).astype("float64").tolist()
+        return numbers
     if dtype.kind == "c":
         parts = struct.unpack(
             f"={2 * value._spec.numel}{_CODES[dtypes.real_type(dtype).name]}", raw
@@ -189,6 +200,9 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
         dtype = dtype or dtypes.scalar_dtype(data)
         creation.check_holds("tensor", data, data, dtype)
         return creation.full_spec(Spec.of(pool, dtype, ()), data)
+    if hasattr(data, "untyped"):  # a storage
+        elements = data.untyped().elements(getattr(data, "dtype", dtypes.uint8))
+        return from_data(elements, dtype, pool)
     import numpy as np
 
     if hasattr(data, "__array__"):
@@ -230,8 +244,12 @@ def from_data(data: Any, dtype: DType | None, pool: Pool) -> Value:
             raise DTypeError(
                 "tensor: nested lists must be numbers and have equal lengths at each level"
             )
+    if dtype in dtypes.FLOAT8 and array.dtype != numpy_dtype(dtype):
+        # NumPy's types round numbers beyond the largest in other ways than a cast here.
+        return e.cast(from_array(array.astype("float32"), pool), dtype)
     if dtype is not None:
-        array = array.astype(numpy_dtype(dtype))
+        with np.errstate(over="ignore", under="ignore"):  # too large a number is an infinity
+            array = array.astype(numpy_dtype(dtype))
     return from_array(array, pool)
 
 
@@ -429,10 +447,25 @@ def from_shared(
 _TRUTHS = bytes([0]) + bytes([1]) * 255
 
 
+def make_truths(memory: Value) -> None:
+    """Let bytes that are neither 0 nor 1 be 1, as a bool is."""
+    raw = to_bytes(memory)
+    if raw.translate(None, b"\0\1"):
+        copy_in(memory, memoryview(raw.translate(_TRUTHS)))
+
+
 def from_pickle(
-    raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool
+    raw: bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    device: str,
+    requires_grad: bool,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
-    """A tensor of the bytes of its elements, whose number must match dtype and shape."""
+    """A tensor of the bytes of its elements, whose number must match dtype and shape.
+
+    The bytes are in row-major order; dense `strides` are those of the tensor.
+    """
     if (
         not isinstance(raw, (bytes, bytearray))
         or dtype.__class__ is not DType
@@ -451,6 +484,14 @@ def from_pickle(
         raw = raw.translate(_TRUTHS)
     value = creation.empty_spec(Spec.of(pool_of(device), dtype, sizes))
     copy_in(value, memoryview(raw))
+    if strides is not None:
+        steps = _whole_numbers("strides", strides)
+        if len(steps) != len(sizes) or not is_dense(sizes, steps):
+            raise BoundsError(
+                f"a pickled tensor {dtype.name}{list(sizes)}: its strides {list(steps)} are not "
+                "those of one block"
+            )
+        value = laid(value, steps)
     return creation.requiring(value, requires_grad)
 
 
@@ -468,7 +509,7 @@ class Move(Op):
         (pool,) = static
         spec = ins[0]
         check_device_dtype("to", pool, spec.dtype)
-        out = Spec.of(pool, spec.dtype, spec.shape)
+        out = Spec.of(pool, spec.dtype, spec.shape, spec.strides)
         source_pool: Any = spec.device
 
         def launch(target: int, source: int) -> None:
@@ -494,8 +535,19 @@ class Move(Op):
 _move = Move("to_device", "The same elements on another device.")
 
 
+def _check_elements(pool: Pool) -> None:
+    """Refuse a device without memory, unless it stands in for another in an estimate."""
+    if pool.device.name == "null":
+        raise NoElements(
+            f"a tensor on {creation.shown_name('null')!r} has a shape and no elements, so "
+            "none can be read or copied to another device; Module.to_empty(device=...) and "
+            "empty_like(..., device=...) make memory for it"
+        )
+
+
 def _copy_between(from_: Pool, to: Pool, source: int, target: int, nbytes: int) -> None:
     """Copy between devices, through host memory where neither has it."""
+    _check_elements(from_)
     host = from_.device.limits.host_memory
     if not host and not to.device.limits.host_memory:
         view = memoryview((ctypes.c_char * nbytes)()).cast("B")
@@ -515,7 +567,7 @@ def move(value: Value, pool: Pool, non_blocking: bool = False) -> Value:
     """
     if value._spec.device is pool:
         return value
-    if not is_contiguous(value._spec.shape, value._spec.strides):
+    if not value._spec.dense:
         value = e.clone(value)
     if non_blocking and _is_beside(value, pool):
         return _move_beside(value, pool)
@@ -537,7 +589,7 @@ def _is_beside(value: Value, pool: Pool) -> bool:
 def _move_beside(value: Value, pool: Pool) -> Value:
     spec, source = value._spec, value._memory
     check_device_dtype("to", pool, spec.dtype)
-    out, queues = Spec.of(pool, spec.dtype, spec.shape), pool.device.limits.queues
+    out, queues = Spec.of(pool, spec.dtype, spec.shape, spec.strides), pool.device.limits.queues
     room = room_for(spec.nbytes)
     storage = queues.brought(pool, room, source, value._offset, spec.nbytes)
     count_copy(pool.device, spec.nbytes, to_host=False)
@@ -578,9 +630,10 @@ def save(value: Value) -> Value:
     queues = pool.device.limits.queues
     if queues is None or not value._spec.nbytes:
         return move(value, host)
-    if not is_contiguous(value._spec.shape, value._spec.strides):
+    if not value._spec.dense:
         value = e.clone(value)
-    spec, source = Spec.of(host, value._spec.dtype, value._spec.shape), value._memory
+    own, source = value._spec, value._memory
+    spec = Spec.of(host, own.dtype, own.shape, own.strides)
     at = replay.keep(source) + value._offset
     block, mark = queues.save(host, room_for(spec.nbytes), at, spec.nbytes)
     queues.outward.hold(mark, source)
@@ -594,7 +647,7 @@ def restore(value: Value, device: Any) -> Value:
     queues, spec = pool.device.limits.queues, value._spec
     if not isinstance(value._memory, Pinned):
         return move(value, pool)
-    out = Spec.of(pool, spec.dtype, spec.shape)
+    out = Spec.of(pool, spec.dtype, spec.shape, spec.strides)
     storage = Storage(pool, room_for(spec.nbytes))
     queues.main.wait(queues.restore(storage.address, value._memory, spec.nbytes))
     count_copy(pool.device, spec.nbytes, to_host=False)
@@ -602,7 +655,9 @@ def restore(value: Value, device: Any) -> Value:
 
 
 def pin(value: Value) -> Value:
-    """A copy in pinned memory; the value itself where it is there, or no device copies from it."""
+    """A copy in pinned memory, recorded; the value itself where it is there, or no device copies
+    from it.
+    """
     from_pool: Any = value._spec.device
     if isinstance(value._memory, Pinned):
         return value
@@ -614,9 +669,11 @@ def pin(value: Value) -> Value:
     queues = _copier()
     if queues is None or value._spec.hidden:
         return value
-    spec = Spec.of(from_pool, value._spec.dtype, value._spec.shape)
-    made = call.make_value(spec, queues.pin(from_pool, room_for(spec.nbytes)))
-    with Changed(grad=False, region=None):
+    old = value._spec
+    strides = old.strides if 0 not in old.strides else None  # what is repeated has no order
+    spec = Spec.of(from_pool, old.dtype, old.shape, strides)
+    made = call.rooted(call.lay(spec, queues.pin(from_pool, room_for(max(spec.high, 1)))))
+    with Changed(region=None):
         inplace.copy_(made, value)
     return made
 

@@ -2,7 +2,8 @@
 
 # Note [Launching]
 1. The launcher holds the store (Note [Rendezvous]) in a thread and sets torchrun's variables. With
-   `--mpiexec` that program starts the processes instead, for MPI libraries of other kinds.
+   `--mpiexec` that program starts the processes instead, for MPI libraries of other kinds; with
+   `--ray` a Ray cluster does.
 2. Lines of output begin with the rank. When a process fails the others get `GRACE` seconds to raise
    their DistributedError, then they are ended. The text of the first failing rank comes last.
 3. The children end with the launcher, also where it is killed.
@@ -26,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 from rushlight.core import config
-from rushlight.distributed import store_server
+from rushlight.distributed import ray_cluster, store_server
 
 GRACE = 10.0
 KEPT_LINES = 200
@@ -38,6 +39,7 @@ torch.distributed.init_process_group(), which finds the others.
 
   rushlight launch -n 4 train.py --epochs 3
   rushlight launch -n 2 --device cpu --budget 2GiB train.py
+  rushlight launch --ray -n 8 train.py
   rushlight launch --nnodes 2 --node-rank 0 --master-addr host0 --master-port 29500 -n 8 train.py
 
 Options of launch come first, then those of run, then the program.
@@ -68,6 +70,9 @@ def options() -> argparse.ArgumentParser:
         *("--master-port", "--master_port"), dest="port", type=int, default=0,
         help="a free port of host 0; chosen where there is one host",
     )  # fmt: skip
+    parser.add_argument(
+        "--ray", action="store_true", help="run the -n processes on a Ray cluster (RAY_ADDRESS)"
+    )
     parser.add_argument("--restarts", type=int, default=0, help="how often all start again")
     parser.add_argument(
         "--mpiexec", default="", help="start by this command: 'mpiexec --oversubscribe'"
@@ -147,6 +152,8 @@ class _Round:
         self.stopped = 0
 
     def run(self) -> int:
+        if self.given.ray:
+            return ray_cluster.run(self.command, self._variables(), self.size)
         if self.given.mpiexec:
             words = [*shlex.split(self.given.mpiexec), "-n", str(self.size), *self.command]
             return subprocess.run(words, env=self.environment).returncode
@@ -168,7 +175,22 @@ class _Round:
             finally:
                 self._end()
                 if self.server is not None:
-                    self.server.ended = True
+                    self.server.end()  # a restart listens at the same port
+
+    def _variables(self) -> dict[str, str]:
+        """What other hosts' processes need of the environment."""
+        threads = str(max(1, config.thread_count() // self.given.count))
+        own = {
+            name: value
+            for name, value in self.environment.items()
+            if name.startswith("RUSHLIGHT_") or name == "PYTHONPATH"
+        }
+        return {
+            "RUSHLIGHT_THREADS": threads,
+            **own,
+            "TORCHELASTIC_RUN_ID": f"rushlight{os.getpid()}",
+            "TORCHELASTIC_RESTART_COUNT": str(self.attempt),
+        }
 
     def _start(self, local: int) -> None:
         given, rank = self.given, self.given.node * self.given.count + local

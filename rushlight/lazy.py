@@ -46,6 +46,11 @@ class Names:
         for name in names.split():
             self.sources[name] = lambda name: importlib.import_module(f"{self.module}.{name}")
 
+    def modules_of(self, package: str, names: str) -> None:
+        """Submodules that are another package's: `rushlight.compat` has those of PyTorch alone."""
+        for name in names.split():
+            self.sources[name] = lambda name: importlib.import_module(f"{package}.{name}")
+
     def defined(
         self, places: Mapping[str, str], change: Callable[[str, Any], Any] | None = None
     ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rushlight.core import locks
@@ -108,8 +109,12 @@ def _op(name: str) -> Callable[[], Any]:
 def _in_place(name: str) -> Callable[[], Any]:
     def make() -> Any:
         forms = importlib.import_module("rushlight.ops.surface.inplace_forms")
-        method = forms.in_place_form(REGISTRY[name])
-        describe_in_place(method, name, REGISTRY[name].function)
+        entry = REGISTRY[name]
+        if name in declared.OTHER_METHODS:  # the method takes other arguments than the function
+            own = _other(declared.OTHER_METHODS[name], name)()
+            entry = replace(entry, function=own)
+        method = forms.in_place_form(entry)
+        describe_in_place(method, name, entry.function)
         return method
 
     return make

@@ -8,6 +8,8 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.interop import to_numpy
+from rushlight.ops.create.creation import shown_name
+from rushlight.ops.view.views import cat, narrow
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.value import Leaf, Output, Value
@@ -122,14 +124,13 @@ def _flat(rows: Any) -> list[Any]:
     return [v for row in rows for v in _flat(row)] if isinstance(rows, list) else [rows]
 
 
-def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cut: bool) -> str:
+def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cuts: Sequence[bool]) -> str:
+    """The rows' text; `cuts` says of each dimension whether only its ends are there."""
     if not isinstance(rows, list):
         return style.text(rows)
     deepest = not rows or not isinstance(rows[0], list)
-    parts = [
-        style.text(v) if deepest else _lay_out(v, style, indent + 1, cut) for v in _ends(rows, cut)
-    ]
-    if cut and len(rows) > 2 * _Options.edge:
+    parts = [style.text(v) if deepest else _lay_out(v, style, indent + 1, cuts[1:]) for v in rows]
+    if cuts[0]:
         parts.insert(_Options.edge, " ..." if deepest else "...")
     margin = " " * (indent + 1)
     if not deepest:
@@ -140,25 +141,12 @@ def _lay_out(rows: Any, style: _Style | _Pairs, indent: int, cut: bool) -> str:
     return "[" + (",\n" + margin).join(lines) + "]"
 
 
-def _ends(rows: list[Any], cut: bool) -> list[Any]:
-    return (
-        rows[: _Options.edge] + rows[-_Options.edge :]
-        if cut and len(rows) > 2 * _Options.edge
-        else rows
-    )
-
-
-def _printed_elements(rows: Any, cut: bool) -> Any:
-    """The elements that are printed, by which alone the format is chosen."""
-    return (
-        [_printed_elements(row, cut) for row in _ends(rows, cut)]
-        if isinstance(rows, list)
-        else rows
-    )
-
-
 def _depth(rows: Any) -> int:
     return 1 + _depth(rows[0]) if isinstance(rows, list) and rows else 0
+
+
+# A stand-in of another device, as in an estimate, has that device's name, and zeros as elements.
+_NULL = "null"
 
 
 def _notes(value: Value) -> list[str]:
@@ -166,8 +154,9 @@ def _notes(value: Value) -> list[str]:
     notes = []
     pool: Any = spec.device
     if pool.device.name != "cpu":
-        notes.append(f"device='{pool.device.name}'")
-    if not spec.numel and len(spec.shape) != 1:
+        shown = shown_name(_NULL) if pool.device.name == _NULL else pool.device.name
+        notes.append(f"device='{shown}'")
+    if pool.device.name == _NULL or (not spec.numel and len(spec.shape) != 1):
         notes.append(f"size={spec.shape}")
     if spec.dtype not in (_usual() if spec.numel else {dtypes.get_default()}):
         notes.append(f"dtype={spec.dtype!r}")
@@ -235,12 +224,30 @@ def _usual() -> set[dtypes.DType]:
 
 
 def _elements(value: Value, indent: int) -> str:
+    pool: Any = value._spec.device
+    if pool.device.name == _NULL:
+        return "..."  # there are none
     if not value._spec.numel:
         return "[]"
     is_float = value._spec.dtype.kind == "f"
-    array = to_numpy(call.detached(value), copy=True)
+    shown, cuts = _ends(call.detached(value))
+    array = to_numpy(shown, copy=True)
     rows = (array.astype("float64") if is_float else array).tolist()
-    cut = value._spec.numel > _Options.threshold
-    shown = _flat(_printed_elements(rows, cut))
-    style = _Pairs(shown) if value._spec.dtype.kind == "c" else _Style(shown, is_float)
-    return _lay_out(rows, style, indent, cut)
+    flat = _flat(rows)
+    style = _Pairs(flat) if value._spec.dtype.kind == "c" else _Style(flat, is_float)
+    return _lay_out(rows, style, indent, cuts)
+
+
+def _ends(value: Value) -> tuple[Value, list[bool]]:
+    """The elements that are printed, and for each dimension whether it is cut.
+
+    They are chosen on the device: the rest is not copied.
+    """
+    edge, shape = _Options.edge, value._spec.shape
+    is_large = value._spec.numel > _Options.threshold
+    cuts = [is_large and size > 2 * edge for size in shape]
+    for d, is_cut in enumerate(cuts):
+        if is_cut:
+            first, last = narrow(value, d, 0, edge), narrow(value, d, shape[d] - edge, edge)
+            value = cat([first, last], d)
+    return value, cuts

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Any
 
+from rushlight.io import names
 from rushlight.io.constructors import SAFE
 from rushlight.io.pickled import load
 from rushlight.io.writing import save
@@ -33,7 +34,7 @@ def __dir__() -> list[str]:
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:
     """Let `load(..., weights_only=True)` make these classes, or call these functions.
 
-    (class, "module.name") registers it under that name.
+    (class, "module.name") registers it under that name; a layer has PyTorch's name as well.
     """
     for given in safe_globals:
         named, name = (
@@ -42,11 +43,13 @@ def add_safe_globals(safe_globals: Sequence[Any]) -> None:
             else (given, f"{given.__module__}.{given.__qualname__}")
         )
         SAFE[name] = named
+        if (known := names.of(named)) is not None:
+            SAFE[f"{known.module}.{known.name}"] = named
 
 
 def get_safe_globals() -> list[Any]:
     """The added classes and functions."""
-    return list(SAFE.values())
+    return list({id(named): named for named in SAFE.values()}.values())
 
 
 def clear_safe_globals() -> None:

@@ -6,6 +6,7 @@ and has no effect.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from rushlight.core.dtypes import (
     result_type as _common,
     scalar_dtype,
     set_default,
+    uint8,
 )
 from rushlight.core.errors import DTypeError, KindError, ShapeError
 from rushlight.ops.arguments import dtype_of, public
@@ -142,6 +144,8 @@ def asarray(
     made: Any
     if isinstance(obj, Value):
         made = obj
+    elif isinstance(obj, (UntypedStorage, TypedStorage)):
+        made = obj.untyped().elements(getattr(obj, "dtype", uint8))
     elif hasattr(obj, "__array_interface__") and getattr(obj, "ndim", False):
         made = interop.from_numpy(obj)
     elif hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
@@ -257,3 +261,39 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 # Questions about tensors and types, and copies of data, which are no ops.
+
+
+_WARNS_ALWAYS: list[bool] = []
+
+
+def set_warn_always(b: bool, /) -> None:
+    """Set what `is_warn_always_enabled` gives.
+
+    Args:
+        b (bool): Has no other effect: Python's filters say which warnings are shown again.
+    """
+    _WARNS_ALWAYS[:] = [True] if b else []
+
+
+def is_warn_always_enabled() -> bool:
+    """Whether `set_warn_always` was called with True."""
+    return bool(_WARNS_ALWAYS)
+
+
+def set_flush_denormal(mode: bool) -> bool:
+    """False: numbers below the smallest normal one are kept on every device that keeps them.
+
+    Args:
+        mode (bool): Has no effect.
+    """
+    return False
+
+
+def get_device_module(device: Any = None) -> Any:
+    """The module of a device: `torch.cuda` or `torch.cpu`.
+
+    Args:
+        device (device or str): The device; the default one if None.
+    """
+    on_host = creation.resolve_pool(device).device.name in ("cpu", "reference", "null")
+    return importlib.import_module("rushlight.cpu" if on_host else "rushlight.cuda")

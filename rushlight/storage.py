@@ -16,13 +16,13 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
-from rushlight.devices.shared.allocator import Lent, Pinned, Storage, room_for
+from rushlight.devices.shared.allocator import Lent, Part, Pinned, Storage, room_for
 from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.surface import inplace_views
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.region import drop
-from rushlight.tape.memory.windows import check_closed, has_window
+from rushlight.tape.memory.windows import Window, check_closed, has_window
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import mark_written
@@ -138,8 +138,21 @@ class UntypedStorage:
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return untyped_storage(self.elements()[place].clone())
+            return self._part(place)
         return self.elements()[_checked_index(place, self.used)].item()
+
+    def _part(self, place: slice) -> UntypedStorage:
+        """A storage of some of the bytes, in the same memory where the host has it."""
+        start, stop, step = place.indices(self.used)
+        if step != 1:
+            raise RushlightError("the bytes of a slice of a storage follow one another: step 1")
+        pool: Any = self._memory.pool
+        if stop <= start or not pool.device.limits.host_memory:
+            return untyped_storage(self.elements()[start:stop].clone())
+        window = Window(self._memory)
+        memory = Part(pool, window.address + start, stop - start, window)
+        spec = Spec.of(pool, dtypes.uint8, (stop - start,))
+        return untyped_storage(call.lay(spec, memory))
 
     def __setitem__(self, place: Any, value: Any) -> None:
         self.elements()[place if isinstance(place, slice) else _checked_index(place, self.used)] = (
@@ -439,7 +452,10 @@ def _kind(dtype: DType) -> Any:
 
 
 KINDS = {f"{_word(dtype)}Storage": _kind(dtype) for dtype in dtypes.ANY}
-KINDS_BY_TYPE = {kind.dtype: kind for kind in KINDS.values()}
+# Float8 types have classes without public names, as in PyTorch.
+KINDS_BY_TYPE = {kind.dtype: kind for kind in KINDS.values()} | {
+    dtype: _kind(dtype) for dtype in dtypes.FLOAT8
+}
 
 
 def _dtype_of(kind: Any) -> DType:

@@ -28,6 +28,7 @@ from rushlight.tape.record.hook_tables import RemovableHandle, add_to
 from rushlight.tape.record.needed import Needed, edge_of, provide_later
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.record.written import mark_hidden
 from rushlight.tape.walk.hooks import Kept, check_same, hook_value
 from rushlight.tape.walk.roots import backward, backward_from
 
@@ -231,8 +232,14 @@ class Tensor(Value):
 
     @property
     def data(self) -> Tensor:
-        """The same memory without a record; assigning replaces the memory."""
-        return self.detach()
+        """The same memory without a record; assigning replaces the memory.
+
+        Writes to it are not counted by `_version`: see Note [Writes through data].
+        """
+        made = self.detach()
+        if not made._spec.hidden:
+            mark_hidden(made)
+        return made
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -309,8 +316,9 @@ class Tensor(Value):
             non_blocking = bool(flags[0] if flags else non_blocking)
             out = interop.move(out, pool_of(creation.device_name(where)), non_blocking)
         if copy and out is self:
-            out = e.clone(self)
-        return layouts.contiguous(out, memory_format) if memory_format in layouts.ORDERS else out  # type: ignore[return-value]
+            out = layouts.clone(self)
+        kept = memory_format is None or memory_format is creation.preserve_format
+        return out if kept else layouts.converted(out, memory_format)  # type: ignore[return-value]
 
     def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
         """The dtype's legacy name (torch.FloatTensor), or the tensor in another dtype."""
@@ -505,13 +513,15 @@ class Tensor(Value):
         if _is_users(type(self)):
             return Needed.reduce_subclass(self)
         leaf = self.requires_grad and self.is_leaf
-        given = (
+        given: tuple[Any, ...] = (
             interop.to_bytes(self),
             self._spec.dtype,
             self._spec.shape,
             self._spec.device.device.name,
             leaf,
         )
+        if self._spec.dense and not self._spec.contiguous:
+            given = (*given, self._spec.strides)
         return interop.from_pickle, given, interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
@@ -525,7 +535,8 @@ class Tensor(Value):
         creation.requiring(out, self.requires_grad)
         memo[id(self)] = out
         if self.grad is not None:
-            out.grad = copy.deepcopy(self.grad, memo) if self.grad.is_leaf else e.clone(self.grad)  # type: ignore[attr-defined]
+            kept = self.grad.is_leaf
+            out.grad = copy.deepcopy(self.grad, memo) if kept else layouts.clone(self.grad)  # type: ignore[attr-defined]
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return out  # type: ignore[return-value]
 

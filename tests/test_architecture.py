@@ -88,7 +88,8 @@ FOLDERS = {
     ),
     "tape": (
         *("record", "memory.recipe", "memory.foresight", "memory.offload", "memory.requirement"),
-        *("memory.tracebacks", "memory.refusal", "memory.replay", "record.call", "program"),
+        *("memory.tracebacks", "memory.refusal", "memory.pins", "memory.rebuild", "memory.replay"),
+        *("record.call", "program"),
         *("anomaly", "shadow", "memory", "vmap", "walk", "dual", "function"),
     ),
 }

@@ -15,7 +15,7 @@ from rushlight.autograd.gradient_map import Gradients, gradients
 from rushlight.autograd.variable import Variable
 from rushlight.core.errors import RushlightError
 from rushlight.func.vmap import vmap
-from rushlight.lazy import shown
+from rushlight.lazy import Names, shown
 from rushlight.sparse.coo import SparseTensor, as_gradient
 from rushlight.sparse.gradients import showing_walk
 from rushlight.tape.anomaly.mode import (
@@ -55,6 +55,14 @@ __all__ = [
     "set_detect_anomaly",
     "set_grad_enabled",
 ]
+
+
+_NAMES = Names(__name__)
+_NAMES.modules_of("rushlight.compat.autograd", "profiler profiler_util")
+
+
+def __getattr__(name: str) -> Any:
+    return _NAMES.find(name)
 
 
 def __dir__() -> list[str]:

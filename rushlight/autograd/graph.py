@@ -146,4 +146,5 @@ def register_multi_grad_hook(
         return lambda gradient: meet(i, gradient)
 
     first, *others = [hook_value(edge, Waiting(hook_for(i))) for i, edge in enumerate(edges)]
-    return RemovableHandle(first.hooks, first.key, *others)
+    first.others = tuple(others)
+    return first

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.errors import RushlightError
+from rushlight.tape.record.state import WALK
 from rushlight.tensor import Tensor
 
 
@@ -16,5 +19,19 @@ class _EveryTensor(type):
         return data.detach().requires_grad_(requires_grad)
 
 
+class _Engine:
+    """What PyTorch's programs ask of its engine of backward passes."""
+
+    @staticmethod
+    def queue_callback(callback: Callable[[], None]) -> None:
+        """Call a function when the running pass has run all of its nodes."""
+        walk = WALK.get()
+        if walk is None:
+            raise RushlightError("queue_callback: no backward pass is running; call it in a hook")
+        walk.callbacks.append(callback)
+
+
 class Variable(metaclass=_EveryTensor):
     """PyTorch's older name of a tensor: `Variable(x, requires_grad=True)`."""
+
+    _execution_engine = _Engine()

@@ -7,12 +7,16 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
-from rushlight.compat.torch_function import DisableTorchFunctionSubclass
+from rushlight.compat.torch_function import OFF, DisableTorchFunctionSubclass
+from rushlight.core.dtypes import DType as _DType
 from rushlight.core.errors import RushlightError
 from rushlight.methods import disabled_torch_function
 from rushlight.nn.conversion import parse_to
+from rushlight.ops.random.random import Generator as _Generator
+from rushlight.random import default_generator as _default_generator
+from rushlight.tape.record.state import set_grad_enabled as _set_recording
 from rushlight.tape.vmap import batched
-from rushlight.tensor import Tensor
+from rushlight.tensor import Size as _Size, Tensor, device as _device
 
 _TensorMeta = type(Tensor)
 TensorBase = _TensorBase = Tensor
@@ -35,7 +39,7 @@ class ScriptModule:
 
 
 DisableTorchFunction = DisableTorchFunctionSubclass
-_disabled_torch_function_impl = disabled_torch_function
+_disabled_torch_function_impl = _disabled_torch_dispatch_impl = disabled_torch_function
 
 
 def _log_api_usage_once(name: str) -> None:
@@ -104,3 +108,26 @@ class PyTorchFileReader:
 
     def __init__(self, *args: Any, **named: Any) -> None:
         raise RushlightError("PyTorchFileReader is not supported; load() reads a file as a whole")
+
+
+def _accepted(*args: Any, **named: Any) -> None:
+    """Accepted: a switch of PyTorch's compiler, of which there is none here."""
+
+
+_jit_set_profiling_executor = _jit_set_profiling_mode = _accepted
+_jit_override_can_fuse_on_gpu = _jit_override_can_fuse_on_cpu = _accepted
+_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _accepted
+_jit_set_bailout_depth = _accepted
+Generator, Size, device, dtype = _Generator, _Size, _device, _DType
+default_generator = _default_generator
+_set_grad_enabled = _set_recording
+
+
+def _get_cudnn_enabled() -> bool:
+    """Whether cuDNN is used where it is there: always."""
+    return True
+
+
+def _is_torch_function_enabled() -> bool:
+    """Whether classes' `__torch_function__` is asked."""
+    return not OFF.get()

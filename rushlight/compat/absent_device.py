@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from rushlight.core.errors import DeviceUnavailable
+
 
 def is_available() -> bool:
     """False: such a GPU is a WebGPU device."""
@@ -36,3 +40,22 @@ def manual_seed_all(seed: int) -> None:
 
 
 manual_seed = manual_seed_all
+
+
+def _nothing(*args: Any) -> int:
+    """0: there is no such device, so it holds nothing."""
+    return 0
+
+
+memory_allocated = max_memory_allocated = memory_reserved = max_memory_reserved = _nothing
+current_allocated_memory = driver_allocated_memory = recommended_max_memory = _nothing
+
+
+def synchronize(device: Any = None) -> None:
+    """Refused: there is no such device to wait for."""
+    raise DeviceUnavailable(
+        "mps, xpu", "these GPUs are reached through WebGPU", 'Use device="webgpu".'
+    )
+
+
+set_device = get_device_name = get_device_properties = current_device = synchronize

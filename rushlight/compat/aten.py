@@ -5,12 +5,13 @@
    asked about such objects (`op_of`), and compares them with those of its own list.
 2. A name stands for the calls that are recorded under it. Where PyTorch records another name than
    this package, or several, `_CALLS` maps all of them to one, and they compare equal. Overloads of
-   a name compare equal as well.
+   a name compare equal as well. Each is one object, so that `is` tells them too.
 3. A name that is neither an op here nor in `_CALLS` is an AttributeError.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from rushlight.core.dtypes import ALL, COMPLEX
@@ -38,7 +39,7 @@ _CALLS: dict[str, str] = {
         "_log_softmax": "log_softmax",
         "native_layer_norm": (
             "norm layer_norm group_norm batch_norm native_group_norm native_batch_norm "
-            "_native_batch_norm_legit cudnn_batch_norm _by_batch"
+            "_native_batch_norm_legit cudnn_batch_norm batch_norm_by_batch"
         ),
         "rms_norm": "_fused_rms_norm",
         "native_dropout": "dropout",
@@ -68,7 +69,8 @@ class OpOverloadPacket:
     def __getattr__(self, overload: str) -> OpOverload:
         if overload[:1] == "_":
             raise AttributeError(f"{self} has no attribute {overload!r}", name=overload)
-        return OpOverload(self, overload)
+        found = self.__dict__[overload] = OpOverload(self, overload)
+        return found
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         entry = REGISTRY.get(self.__name__)
@@ -119,13 +121,18 @@ class OpOverload:
         return f"<OpOverload(op='aten.{self.overloadpacket.__name__}', overload='default')>"
 
 
+@functools.cache
+def _packet(name: str) -> OpOverloadPacket:
+    return OpOverloadPacket(name)
+
+
 class Aten:
     """The namespace `aten`: packets by name."""
 
     def __getattr__(self, name: str) -> OpOverloadPacket:
         known = name in _CALLS or name in REGISTRY or name in _OTHERS
         if known or (name[:2] != "__" and hasattr(Tensor, name)):
-            return OpOverloadPacket(name)
+            return _packet(name)
         raise AttributeError(
             f"rushlight.ops.aten has no {name!r}: no call here is recorded under it", name=name
         )
@@ -143,4 +150,5 @@ def op_of(plan: Plan) -> OpOverload:
         name = "bmm"
     if plan.op.name == "linear" and len(plan.ins) < 3:
         name = "mm"
-    return OpOverload(OpOverloadPacket(name), "default")
+    found: OpOverload = _packet(name).default
+    return found

@@ -51,6 +51,8 @@ _LEFT_OUT = {"__init_subclass__", "__torch_function__", "__array_priority__", "_
     "as_subclass"  # its result has the class that is asked for
 }
 _OFF_INSIDE = {"backward", "grad"}
+# Functions that ask modes alone, as in PyTorch: `tensor` of a subclass gives a plain tensor.
+_ASK_MODES = {"tensor", "as_tensor", "asarray", "save", "load", "is_tensor", "typename"}
 
 _ASKING = """\
 def bind({names}):
@@ -82,6 +84,16 @@ def _ask(
         if off:
             return _without_asking(plain, args, named)
     return plain(*args, **named)
+
+
+def _ask_modes(
+    plain: Callable[..., Any], public: Any, args: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """Call `__torch_function__` of a mode; else the plain function, inside of which nobody asks."""
+    modes = MODES.get()
+    if modes:
+        return _ask_mode(modes, public, args, named)
+    return _without_asking(plain, args, named)
 
 
 def _ask_mode(
@@ -121,10 +133,12 @@ def _flat(args: Iterable[Any], kwargs: dict[str, Any]) -> list[Any]:
 class Asking:
     """A function and the two codes between which it is exchanged."""
 
-    def __init__(self, function: FunctionType, public: Any, off: bool) -> None:
+    def __init__(self, function: FunctionType, public: Any, name: str) -> None:
         self.function = function
         self.plain = _copy(function)
-        self.ask = functools.partial(_ask, self.plain, public or function, off)
+        self.ask = functools.partial(_ask, self.plain, public or function, name in _OFF_INSIDE)
+        if name in _ASK_MODES:
+            self.ask = functools.partial(_ask_modes, self.plain, public or function)
         self.signed = "__signature__" in vars(function)
         # Who gives the function its code at its first call: see Note [Memo], Note [Arguments].
         given = (getattr(function, "kinds", None), getattr(function, "checked_by", None))
@@ -196,7 +210,7 @@ def _surface() -> list[Asking]:
 
     def add(function: Any, public: Any = None, name: str = "") -> None:
         if isinstance(function, FunctionType) and id(function) not in found:
-            found[id(function)] = Asking(function, public, name in _OFF_INSIDE)
+            found[id(function)] = Asking(function, public, name)
 
     by_name: dict[str, Any] = {}
     for module in map(importlib.import_module, NAMESPACES):
@@ -204,7 +218,7 @@ def _surface() -> list[Asking]:
             value = getattr(module, name)
             if _is_public(name, value):
                 by_name.setdefault(name, value)
-                add(value)
+                add(value, None, name)
     for name in ("backward", "grad"):
         add(getattr(importlib.import_module("rushlight.autograd"), name), None, name)
     for name, value in _members(Tensor):
@@ -219,6 +233,10 @@ def _surface() -> list[Asking]:
         add(REGISTRY.declared[name].function, public)
         home = importlib.import_module(f"rushlight.ops.{declared.MODULES[name]}")
         add(vars(home).get(name), public)
+    for home in {importlib.import_module(f"rushlight.ops.{m}") for m in declared.MODULES.values()}:
+        for name, value in vars(home).items():
+            if hasattr(value, "op"):  # a kernel of composites, which layers call too
+                add(value, by_name.get(name))
     return list(found.values())
 
 

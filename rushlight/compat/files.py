@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -33,8 +34,30 @@ FORWARDED: dict[str, str] = {
     "cuda.memory": "rushlight.cuda",
     "cuda.random": "rushlight.cuda",
     "cuda.graphs": "rushlight.cuda",
+    "distributed._tensor": "rushlight.distributed.tensor",
+    "distributed.distributed_c10d": "rushlight.distributed",
+    "distributed.elastic": "rushlight.distributed.records",
+    "distributed.elastic.multiprocessing": "rushlight.distributed.records",
+    "distributed.elastic.multiprocessing.errors": "rushlight.distributed.records",
+    "distributed.tensor.device_mesh": "rushlight.distributed.device_mesh",
+    "distributed.tensor.placement_types": "rushlight.distributed.tensor.placements",
+    "distributed._tensor.placement_types": "rushlight.distributed.tensor.placements",
     "nn.common_types": "rushlight.compat.types",
+    "cuda.nccl": "rushlight.cuda",
+    "cpu.amp": "rushlight.cuda.amp",
+    "cpu.amp.autocast_mode": "rushlight.cuda.amp",
+    "cpu.amp.grad_scaler": "rushlight.cuda.amp",
+    "multiprocessing.pool": "rushlight.compat.multiprocessing",
+    "multiprocessing.queue": "rushlight.compat.multiprocessing",
+    "multiprocessing.spawn": "rushlight.compat.multiprocessing",
+    "nn.parallel.comm": "rushlight.nn.data_parallel",
     "nn.parallel.data_parallel": "rushlight.nn.data_parallel",
+    "nn.parallel.parallel_apply": "rushlight.nn.data_parallel",
+    "nn.parallel.replicate": "rushlight.nn.data_parallel",
+    "nn.utils.spectral_norm": "rushlight.nn.utils rushlight.nn.utils.weight_hooks",
+    "nn.utils.weight_norm": "rushlight.nn.utils rushlight.nn.utils.weight_hooks rushlight",
+    "profiler.profiler": "rushlight.profiler",
+    "signal.windows.windows": "rushlight.signal.windows",
     "nn.utils.fusion": "rushlight.nn.utils.fusing",
     "nn.utils.memory_format": "rushlight.nn.utils.fusing",
     "nn.utils.init": "rushlight.nn.utils.fusing",
@@ -42,22 +65,47 @@ FORWARDED: dict[str, str] = {
     "utils.data._utils.collate": "rushlight.utils.data.collate",
     "utils.data._utils.worker": "rushlight.utils.data.worker",
     **{f"optim.{name}": "rushlight.optim" for name in _OPTIMISERS.split()},
-    **{f"distributions.{name}": "rushlight.distributions" for name in _DISTRIBUTIONS.split()},
+    **{
+        f"distributions.{name}": (
+            "rushlight.distributions rushlight.distributions.constraints "
+            "rushlight.distributions.utils"
+        )
+        for name in _DISTRIBUTIONS.split()
+    },
 }
 
 
-def forwarded(path: str) -> ModuleType | None:
-    """The module of PyTorch's path, with the names of the one that has them."""
-    source = FORWARDED.get(path)
-    if source is None:
+class _Callable(ModuleType):
+    """A file of PyTorch whose name is also that of a function: `nn.utils.weight_norm`."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.function(*args, **named)
+
+
+def forwarded(path: str, function: Any = None) -> ModuleType | None:
+    """The module of PyTorch's path, with the names of those that have them.
+
+    The import system puts it in the place of a function of the same name, for which it is called.
+    """
+    sources = FORWARDED.get(path)
+    if sources is None:
         return None
-    own = importlib.import_module(source)
-    made = ModuleType(f"rushlight.compat.{path}", f"PyTorch's `torch.{path}`: names of {source}.")
+    owns = [importlib.import_module(source) for source in sources.split()]
+    kind = ModuleType if function is None else _Callable
+    made = kind(f"rushlight.compat.{path}", f"PyTorch's `torch.{path}`: names of {sources}.")
 
     def find(name: str) -> Any:
         if name.startswith("__"):
             raise MissingName(made.__name__, name)
-        return getattr(own, name)
+        for own in owns[:-1]:
+            if hasattr(own, name):
+                return getattr(own, name)
+        return getattr(owns[-1], name)
 
-    vars(made).update(__path__=[], __getattr__=find, __dir__=lambda: dir(own))
+    names = sorted({name for own in owns for name in dir(own)})
+    vars(made).update(__path__=[], __getattr__=find, __dir__=lambda: names)
+    if function is not None:
+        vars(made)["function"] = function
     return made

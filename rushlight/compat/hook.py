@@ -30,12 +30,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from rushlight import accelerator
 from rushlight.compat import version
-from rushlight.compat.files import forwarded
+from rushlight.compat.files import FORWARDED, forwarded
 from rushlight.core import config, dtypes
 from rushlight.devices.shared.registry import accelerators, pool_of
 from rushlight.lazy import MissingName
@@ -140,11 +140,20 @@ def served(fullname: str) -> ModuleType | None:
     if fullname == "torch":
         return face()
     above, _, leaf = fullname.rpartition(".")
-    holder = sys.modules.get(above) or served(above)
+    loaded = sys.modules.get(above) if FINDER in sys.meta_path else None  # else PyTorch's own
+    holder = loaded or served(above)
     found = getattr(holder, leaf, None)
-    if isinstance(found, ModuleType):
-        return found
     inner = fullname.removeprefix("torch.")
+    if isinstance(found, ModuleType) and (
+        inner not in FORWARDED or found.__name__ == f"rushlight.compat.{inner}"
+    ):
+        return found
+    if isinstance(found, SimpleNamespace):
+        made = ModuleType(f"rushlight.compat.{inner}")
+        vars(made).update(vars(found))
+        return made
+    if inner in FORWARDED:
+        return forwarded(inner, found if isinstance(found, FunctionType) else None)
     names = [f"{_PACKAGE}.compat.{inner}"] if found is not None else []
     for name in names or [f"{_PACKAGE}.{inner}", f"{_PACKAGE}.compat.{inner}"]:
         try:
@@ -152,7 +161,7 @@ def served(fullname: str) -> ModuleType | None:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-    return forwarded(inner)
+    return None
 
 
 # ---- devices ----

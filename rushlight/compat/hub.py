@@ -16,6 +16,10 @@ from tqdm import tqdm as tqdm
 from rushlight.core.errors import RushlightError
 from rushlight.io import load as _load
 
+DEFAULT_CACHE_DIR = "~/.cache"
+ENV_TORCH_HOME, ENV_XDG_CACHE_HOME = "TORCH_HOME", "XDG_CACHE_HOME"
+MODULE_HUBCONF, VAR_DEPENDENCY = "hubconf.py", "dependencies"
+READ_DATA_CHUNK = 128 * 1024
 HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")
 _CHOSEN: list[str] = []
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rushlight.core.errors import RushlightError, ShapeError
+from rushlight.core.dtypes import FLOAT8, DType
+from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.func.modules import functional_call
 from rushlight.nn import functional as F
 from rushlight.nn.rnn import GRU, LSTM, RNN
@@ -366,3 +367,40 @@ def unsafe_split_with_sizes(
 ) -> tuple[Any, ...]:
     """`split` into given sizes; here always safe."""
     return tuple(input.split(list(split_sizes), dim))
+
+
+def _scaled_mm(
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: DType | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """The product of two float8 matrices times their scales, in `out_dtype`.
+
+    It is computed in float32.
+
+    Args:
+        input (Tensor): A float8 matrix.
+        mat2 (Tensor): Another.
+        scale_a (Tensor): One number for `input`, or one for each row.
+        scale_b (Tensor): One number for `mat2`, or one for each column.
+        bias (Tensor): Added to the scaled product.
+        scale_result (Tensor): A factor of a float8 result.
+        out_dtype (dtype): The type of the result; None for that of `input`.
+        use_fast_accum (bool): Ignored: sums are in float32.
+    """
+    if input.dtype not in FLOAT8 or mat2.dtype not in FLOAT8:
+        raise DTypeError(
+            f"_scaled_mm: both matrices are of float8 types, got {input.dtype!r} and {mat2.dtype!r}"
+        )
+    wanted = input.dtype if out_dtype is None else out_dtype
+    made = input.float().matmul(mat2.float()) * scale_a * scale_b
+    if bias is not None:
+        made = made + bias.float()
+    if scale_result is not None and wanted in FLOAT8:
+        made = made * scale_result
+    return made.to(wanted)

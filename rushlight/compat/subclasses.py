@@ -10,12 +10,14 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from typing import Any
 
 from rushlight.compat import dispatch
 from rushlight.compat.torch_function import DisableTorchFunctionSubclass, overrides
 from rushlight.core.errors import RushlightError
+from rushlight.methods import disabled_torch_function
 from rushlight.ops.create import creation
 from rushlight.ops.registry import REGISTRY
 from rushlight.tape.record import call
@@ -28,6 +30,12 @@ _SLOTS = ("_spec", "_memory", "_offset", "_node", "_base", "_history", "kept_gra
 def _prepare(kind: type) -> None:
     if not issubclass(kind, Tensor):
         raise TypeError(f"a subclass of Tensor is needed, got {kind.__name__}")
+    own = inspect.getattr_static(kind, "__torch_dispatch__", disabled_torch_function)
+    if own is not disabled_torch_function:
+        raise RushlightError(
+            f"{kind.__name__}: its __torch_dispatch__ would never be called, for there is no "
+            "dispatcher here; use __torch_function__"
+        )
     if overrides(kind):
         dispatch.ask_from_now_on()
 

@@ -34,6 +34,11 @@ def overrides(kind: type) -> bool:
     return found is not disabled_torch_function and kind is not Tensor
 
 
+def part_of(value: Any) -> Any:
+    """What an elementwise kernel runs on: this rank's part of a distributed tensor, else itself."""
+    return getattr(value, "_local_tensor", value)
+
+
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether the class of one of them defines `__torch_function__`."""
     return not OFF.get() and any(overrides(type(arg)) for arg in relevant_args)

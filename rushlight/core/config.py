@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -31,8 +32,9 @@ def thread_count() -> int:
         return os.cpu_count() or 1
 
 
+@functools.cache
 def default_device() -> str:
-    """The device new tensors are made on: RUSHLIGHT_DEVICE, else cpu."""
+    """The device new tensors are made on: RUSHLIGHT_DEVICE at the first one, else cpu."""
     return os.environ.get("RUSHLIGHT_DEVICE", "cpu")
 
 

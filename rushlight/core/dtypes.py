@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rushlight.core.errors import DTypeError
+
 SHOWN_PACKAGE = ["rushlight"]  # the last is the package's name in texts; `compat.hook` adds "torch"
 
 
@@ -41,7 +43,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        return self.kind in "ifc"
+        return self.kind in "ifc" and self is not float8_e8m0fnu
 
 
 bool_ = DType("bool", "b", 1, 0)
@@ -53,6 +55,12 @@ int8 = DType("int8", "i", 1, 0)
 int16 = DType("int16", "i", 2, 1)
 int32 = DType("int32", "i", 4, 2)
 int64 = DType("int64", "i", 8, 3)
+# Stored and cast only: `scalar/float8.py` has their formulas, `ops/family/codes.py` their kernels.
+float8_e4m3fn = DType("float8_e4m3fn", "f", 1, 0)
+float8_e4m3fnuz = DType("float8_e4m3fnuz", "f", 1, 0)
+float8_e5m2 = DType("float8_e5m2", "f", 1, 0)
+float8_e5m2fnuz = DType("float8_e5m2fnuz", "f", 1, 0)
+float8_e8m0fnu = DType("float8_e8m0fnu", "f", 1, 0)
 bfloat16 = DType("bfloat16", "f", 2, 1)
 float16 = DType("float16", "f", 2, 1)
 float32 = DType("float32", "f", 4, 2)
@@ -61,6 +69,7 @@ complex64 = DType("complex64", "c", 8, 2)
 complex128 = DType("complex128", "c", 16, 3)
 
 FLOAT = (float16, bfloat16, float32, float64)
+FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu)
 COMPLEX = (complex64, complex128)
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
@@ -69,13 +78,13 @@ INTEGER = (uint8, uint16, uint32, uint64, int8, int16, int32, int64)
 NUMBER = INTEGER + FLOAT
 ALL = (bool_, *NUMBER)
 ANY = ALL + COMPLEX
+STORED = ANY + FLOAT8  # every type of elements
 FIELD = FLOAT + COMPLEX
 ARITHMETIC = NUMBER + COMPLEX
 
 # Types that files and libraries name and no device stores: tensors of them are refused.
 _NAMED: dict[str, tuple[str, int]] = {
-    **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"), ("f", 1)),
-    **dict.fromkeys(("float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"), ("f", 1)),
+    "float4_e2m1fn_x2": ("f", 1),
     **dict.fromkeys(("quint8", "quint4x2", "quint2x4"), ("u", 1)),
     "qint8": ("i", 1),
     "qint32": ("i", 4),
@@ -85,7 +94,7 @@ _NAMED: dict[str, tuple[str, int]] = {
 }
 NAMED_ONLY = {name: DType(name, kind, size, 0) for name, (kind, size) in _NAMED.items()}
 
-_BY_NAME = {d.name: d for d in (bool_, *SIGNED, *UNSIGNED, *FLOAT, *COMPLEX)} | NAMED_ONLY
+_BY_NAME = {d.name: d for d in STORED} | NAMED_ONLY
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
@@ -116,6 +125,7 @@ WORDS = {
     bfloat16: "BFloat16",
     float32: "Float",
     float64: "Double",
+    **{dtype: dtype.name.capitalize() for dtype in FLOAT8},
 }
 
 
@@ -157,6 +167,11 @@ def promote(type1: DType, type2: DType) -> DType:
     a, b = type1, type2
     if a is b:
         return a
+    if a in FLOAT8 or b in FLOAT8:
+        raise DTypeError(
+            f"{a!r} and {b!r} have no common type, a float8 type has none with another; cast one "
+            "of them with .to(dtype)"
+        )
     if _CATEGORY[a.kind] != _CATEGORY[b.kind]:
         low, high = (a, b) if _CATEGORY[a.kind] < _CATEGORY[b.kind] else (b, a)
         return (
@@ -234,7 +249,7 @@ def get_default() -> DType:
 
 def set_default(d: DType) -> None:
     global _default
-    if d.kind != "f":
+    if d.kind != "f" or d in FLOAT8:
         raise TypeError(f"only floating-point types are supported as the default type, got {d!r}")
     if d is not _default:
         _default = d

@@ -73,6 +73,10 @@ class DeviceUnavailable(DeviceError):
         self.fix = fix
 
 
+class NoElements(DeviceError, NotImplementedError):
+    """The elements of a tensor on a device without memory are asked for."""
+
+
 class OutOfMemoryError(RushlightError, MemoryError):
     """The device has no memory left for a request."""
 

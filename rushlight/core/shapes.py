@@ -14,6 +14,15 @@ from rushlight.core.locks import reentrant_lock
 Shape = tuple[int, ...]
 
 
+def _ints_of(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    for i, size in enumerate(sizes):
+        if size.__class__ is not int and not hasattr(size, "__index__"):
+            raise TypeError(
+                f"Size() takes an iterable of 'int' (item {i} is {type(size).__name__!r})"
+            )
+    return tuple([size.__index__() for size in sizes])
+
+
 class Size(tuple[int, ...]):
     """A shape as users see it: a tuple with `numel`, whose slices and sums are of its class."""
 
@@ -21,12 +30,11 @@ class Size(tuple[int, ...]):
 
     def __new__(cls, sizes: Any = ()) -> Size:
         whole = tuple(sizes)
-        for i, size in enumerate(whole):
-            if size.__class__ is not int and not hasattr(size, "__index__"):
-                raise TypeError(
-                    f"Size() takes an iterable of 'int' (item {i} is {type(size).__name__!r})"
-                )
-        return tuple.__new__(cls, [s if s.__class__ is int else s.__index__() for s in whole])
+        for size in whole:
+            if size.__class__ is not int:
+                whole = _ints_of(whole)
+                break
+        return tuple.__new__(cls, whole)
 
     def numel(self) -> int:
         """The number of elements of a tensor of this shape."""
@@ -67,15 +75,28 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+        step *= size or 1
+    return tuple(strides[::-1])
 
 
 def is_contiguous(shape: Shape, strides: Shape) -> bool:
     step = 1
+    if 0 in shape:
+        return True
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 0:
-            return True
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def is_dense(shape: Shape, strides: Shape) -> bool:
+    """Whether a layout is that of a contiguous block with its dimensions in another order."""
+    step = 1
+    if 0 in shape:
+        return True
+    for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
             if stride != step:
                 return False
@@ -132,6 +153,123 @@ def collapse(shape: Shape, operands: Sequence[Shape]) -> tuple[Shape, tuple[Shap
     return tuple(sizes), tuple(tuple(s) for s in steps)
 
 
+# Note [Layouts of results]
+# 1. A value without a base is dense (`Spec.dense`) and at offset 0: a block of memory whose
+#    dimensions lie in some order. So a plan states the strides of its results as it states their
+#    shapes, and a call, a recipe or a record needs to know nothing more of them. A channels_last
+#    parameter is a leaf without a base like any other.
+# 2. The strides of results are PyTorch's. An elementwise op follows its operands
+#    (`followed_strides`); its kernel walks memory in the order of the result's strides, so
+#    operands of one layout are walked as one line. What a formula draws or computes from a
+#    position is that of the row-major order in every layout.
+# 3. An op on images follows the memory format of its input, and a convolution also that of its
+#    weight (`ops/view/layouts.py`): channels_last where their strides suggest it
+#    (`suggests_last`), else contiguous.
+# 4. `clone`, casts and `*_like` keep the strides of a dense operand, and the order of dimensions
+#    of any other (`kept_strides`). The tape's and the ops' own copy, `e.clone`, is contiguous.
+# 5. The gradient of a leaf has the leaf's strides where those are dense, else it is contiguous.
+# 6. Bits do not depend on layouts more than on views: a kernel sums along the same axis in the same
+#    order.
+
+
+def strides_in_order(shape: Sequence[int], order: Sequence[int]) -> Shape:
+    """The strides of a block with its dimensions in an order, outermost first."""
+    strides = [1] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def strides_last(shape: Sequence[int]) -> Shape:
+    """The strides of a block with its channels, dimension 1, last."""
+    return strides_in_order(shape, (0, *range(2, len(shape)), 1))
+
+
+def order_of(shape: Shape, operands: Sequence[Shape]) -> list[int]:
+    """The order of dimensions, outermost first, in which operands of these strides are walked.
+
+    The strides are those of the broadcast operands. The first operand that tells two dimensions
+    apart decides; a broadcast dimension tells nothing.
+    """
+
+    def compared(a: int, b: int) -> int:
+        for strides in operands:
+            first, second = abs(strides[a]), abs(strides[b])
+            if first == 0 or second == 0:
+                continue
+            if first != second:
+                return 1 if first > second else -1
+            if shape[a] > shape[b]:
+                return 1
+        return 0
+
+    order = list(range(len(shape)))[::-1]  # innermost first
+    for i in range(1, len(order)):
+        at = i
+        for before in range(i - 1, -1, -1):
+            sign = compared(order[before], order[at])
+            if sign > 0:
+                order[before], order[at] = order[at], order[before]
+                at = before
+            elif sign < 0:
+                break
+    return order[::-1]
+
+
+def followed_strides(shape: Shape, operands: Sequence[Spec], with_number: bool = False) -> Shape:
+    """The strides of an elementwise result of this shape. See Note [Layouts of results].
+
+    A number is an operand of another shape: then dimensions of one element, too, keep their order.
+    """
+    if not with_number and all(spec.shape == shape for spec in operands):
+        if all(spec.contiguous for spec in operands):
+            return contiguous_strides(shape)
+        if len(shape) == 4 and all(is_last(spec) for spec in operands):
+            return strides_last(shape)
+        first = operands[0]
+        if first.dense and all(spec.strides == first.strides for spec in operands):
+            return first.strides
+    steps = [broadcast_strides(spec.shape, spec.strides, shape) for spec in operands]
+    return strides_in_order(shape, order_of(shape, steps))
+
+
+def kept_strides(spec: Spec) -> Shape:
+    """The strides of a copy that preserves the format of its source."""
+    if spec.dense:
+        return spec.strides
+    return strides_in_order(spec.shape, order_of(spec.shape, [spec.strides]))
+
+
+def is_last(spec: Spec) -> bool:
+    """Whether a value of four or five dimensions is a block with its channels last."""
+    return len(spec.shape) in (4, 5) and all(
+        n == 1 or have == want
+        for n, have, want in zip(spec.shape, spec.strides, strides_last(spec.shape), strict=True)
+    )
+
+
+def suggests_last(spec: Spec) -> bool:
+    """Whether strides suggest that channels are last, as PyTorch reads them; they may have gaps."""
+    shape, strides = spec.shape, spec.strides
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * max(shape[dim], 1)
+    return True
+
+
+def joined_strides(parts: Sequence[Spec], shape: Shape) -> Shape:
+    """The strides of values one after another: channels last where each suggests it."""
+    if all(suggests_last(spec) for spec in parts):
+        return strides_last(shape)
+    return contiguous_strides(shape)
+
+
 def wrap_dim(dim: int, rank: int, op: str) -> int:
     bound = max(rank, 1)
     # A bool is a `keepdim` or another flag in the position of a dimension.
@@ -170,6 +308,12 @@ def view_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
         step *= size
         left //= size
     return tuple(result)
+
+
+def with_dim(shape: Shape, strides: Shape, dim: int) -> tuple[Shape, Shape]:
+    """A layout with a dimension of one element, whose stride is PyTorch's."""
+    step = shape[dim] * strides[dim] if dim < len(shape) else 1
+    return (*shape[:dim], 1, *shape[dim:]), (*strides[:dim], step, *strides[dim:])
 
 
 # Note [Reach]
@@ -247,6 +391,7 @@ class Spec:
     __slots__ = (
         "__weakref__",
         "contiguous",
+        "dense",
         "device",
         "differentiable",
         "dtype",
@@ -265,6 +410,7 @@ class Spec:
     size: Size  # the shape as users see it
     strides: Shape
     contiguous: bool
+    dense: bool  # contiguous, if its dimensions were in another order
     differentiable: bool  # a floating-point or complex type
     nbytes: int
     numel: int
@@ -289,6 +435,7 @@ class Spec:
             spec.differentiable = dtype.kind in "fc"
             spec.nbytes = spec.numel * dtype.itemsize
             spec.contiguous = is_contiguous(shape, strides)
+            spec.dense = spec.contiguous or is_dense(shape, strides)
             spec = interned(_SPECS, key, spec)
         return spec
 
@@ -327,3 +474,48 @@ def _leave(entry: InternedRef) -> None:
         # Otherwise a new one of the same content is there already.
         if entry.table.get(entry.key) is entry:
             del entry.table[entry.key]
+
+
+# ---- layouts in one memory ----
+
+
+def may_overlap(a: Spec, a_offset: int, b: Spec, b_offset: int) -> bool:
+    """Whether two layouts in one memory may share an element; offsets are in bytes.
+
+    Exact for parts of one dense tensor that differ by indices and slices with step 1.
+    """
+    if not (a.numel and b.numel):
+        return False
+    if a_offset + a.high <= b_offset + b.low or b_offset + b.high <= a_offset + a.low:
+        return False
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return True
+    used = (a.shape, a.strides), (b.shape, b.strides)
+    steps = {st for sizes, strides in used for n, st in zip(sizes, strides, strict=True) if n > 1}
+    ladder = sorted(steps, reverse=True)
+    if ladder and ladder[-1] <= 0:
+        return True
+    first, second = _box(a, a_offset, ladder), _box(b, b_offset, ladder)
+    if first is None or second is None:
+        return True
+    return all(
+        low < other + more and other < low + count
+        for (low, count), (other, more) in zip(first, second, strict=True)
+    )
+
+
+def _box(spec: Spec, offset: int, ladder: list[int]) -> list[tuple[int, int]] | None:
+    """The first index and the count for each stride, and what is left; None where they overlap."""
+    left, found, above = offset // spec.dtype.itemsize, [], 0
+    dims = [(st, n) for n, st in zip(spec.shape, spec.strides, strict=True) if n > 1]
+    sizes = dict(dims)
+    if len(sizes) < len(dims) or offset % spec.dtype.itemsize:
+        return None
+    for step in ladder:
+        low, left = divmod(left, step)
+        count = sizes.get(step, 1)
+        if above and (low + count) * step > above:
+            return None
+        found.append((low, count))
+        above = step
+    return [*found, (left, 1)]

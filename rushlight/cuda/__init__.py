@@ -24,8 +24,8 @@ from rushlight.compat.legacy import (
     LongTensor,
     ShortTensor,
 )
-from rushlight.compat.saying import say_once
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
+from rushlight.core.saying import say_once
 from rushlight.cuda import amp, streams as graphs, streams as streams
 from rushlight.cuda.streams import (
     CUDAGraph,

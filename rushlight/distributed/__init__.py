@@ -17,7 +17,7 @@ from typing import Any
 from rushlight.lazy import Names
 
 _NAMES = Names(__name__)
-_NAMES.modules("algorithms checkpoint device_mesh")
+_NAMES.modules("algorithms checkpoint device_mesh fsdp optim pipelining tensor")
 _NAMES.defined(
     {
         "rushlight.distributed.collectives": (
@@ -40,19 +40,25 @@ _NAMES.defined(
             "get_node_local_rank get_process_group_ranks get_rank get_world_size group "
             "init_process_group is_available is_backend_available is_gloo_available "
             "is_mpi_available is_nccl_available is_torchelastic_launched is_ucc_available "
-            "is_xccl_available new_group new_subgroups"
+            "is_xccl_available new_group new_subgroups "
+            "new_subgroups_by_enumeration get_default_backend_for_device get_pg_count "
+            "supports_complex"
         ),
         "rushlight.distributed.messages": "P2POp batch_isend_irecv irecv isend recv send",
+        "rushlight.distributed.planning": "Link Plan measured_link plan",
         "rushlight.distributed.objects": (
             "all_gather_object broadcast_object_list gather_object recv_object_list "
             "scatter_object_list send_object_list"
         ),
-        "rushlight.distributed.reducing": "ReduceOp",
+        "rushlight.distributed.reducer": "GradBucket",
+        "rushlight.distributed.reducing": "ReduceOp ReduceOp=reduce_op",
         "rushlight.distributed.store": "PrefixStore Store",
+        "rushlight.distributed.counting": "Traffic traffic",
         "rushlight.distributed.work": "Work",
     }
 )
 __all__ = sorted(name for name in _NAMES.sources if name[0] != "_")
+_NAMES.modules_of("rushlight.compat.distributed", "rpc")
 
 
 def __getattr__(name: str) -> Any:

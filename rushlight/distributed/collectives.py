@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 from rushlight.autograd.graph import increment_version
-from rushlight.core.dtypes import uint8 as _BYTE
 from rushlight.core.errors import DeviceError, DTypeError, ShapeError
+from rushlight.distributed.arenas import Arena
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.process_groups import Line, ProcessGroup, resolved
 from rushlight.distributed.reducing import ReduceOp, averaged, check, combine
 from rushlight.distributed.store import Store
-from rushlight.distributed.transport import Span, Transport
+from rushlight.distributed.transport import Span, Transport, below
 from rushlight.distributed.work import Work
 from rushlight.ops.create.creation import empty
 from rushlight.tensor import Tensor
@@ -71,6 +71,16 @@ def shown(*tensors: Tensor) -> str:
     return ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
 
 
+def kind(tensor: Tensor) -> str:
+    """What messages are marked by: all ranks have as many elements of the same dtype."""
+    return f"{tensor.dtype.name} {tensor.numel()}"
+
+
+def kinds(tensors: Sequence[Tensor]) -> str:
+    """The same for tensors of which each rank has a list, alike on all."""
+    return " ".join([kind(tensor) for tensor in tensors])
+
+
 def _member(group: Any, tensor: Any = None) -> ProcessGroup | None:
     """The group; None for `GroupMember.NON_GROUP_MEMBER`, whose calls do nothing."""
     if tensor is not None and not isinstance(tensor, Tensor):
@@ -109,7 +119,7 @@ def _rows(line: Line, flat: Tensor, edges: Sequence[int]) -> list[Tensor]:
         NOTHING if n == line.rank else span(flat[edges[n] : edges[n + 1]]) for n in range(line.size)
     ]
     received = [NOTHING if n == line.rank else span(row) for n, row in enumerate(rows)]
-    line.finish(line.transport.exchange(sent, received))
+    line.exchange(sent, received)
     return rows
 
 
@@ -117,15 +127,25 @@ def reduced(line: Line, flat: Tensor, op: ReduceOp) -> Tensor:
     """The elements of all ranks combined, in the memory of `flat`. See Note [Sums of ranks]."""
     if line.size == 1 or not flat.numel():
         return flat
-    if flat.numel() * flat.element_size() * line.size <= _SMALL:
+    nbytes = flat.numel() * flat.element_size()
+    if nbytes * line.size <= _SMALL:
         kept = room(flat, line.size, flat.numel())
         rows = [flat if n == line.rank else kept[n] for n in range(line.size)]
         received = [NOTHING if n == line.rank else span(row) for n, row in enumerate(rows)]
-        line.finish(line.transport.spread(span(flat), received))
+        line.spread(span(flat), received)
         total = combine(rows, op)
         averaged(total, op, line.size)
         return total if total is flat else flat.copy_(total)
     edges = cuts(flat.numel(), line.size)
+    arena = line.arena(nbytes)
+    if arena is not None:
+        width = flat.element_size()
+        mine = (edges[line.rank + 1] - edges[line.rank]) * width
+        others = line.size - 1
+        line.traffic.count(nbytes - mine + mine * others, 2 * others, 2)
+        _reduced_in(arena, line, flat, op)
+        increment_version(flat)
+        return flat
     total = combine(_rows(line, flat, edges), op)
     averaged(total, op, line.size)
     pieces = [span(flat[edges[n] : edges[n + 1]]) for n in range(line.size)]
@@ -133,9 +153,29 @@ def reduced(line: Line, flat: Tensor, op: ReduceOp) -> Tensor:
     whole[line.rank] = NOTHING
     if total.data_ptr() != pieces[line.rank].address:
         flat[edges[line.rank] : edges[line.rank + 1]].copy_(total)
-    line.finish(line.transport.spread(pieces[line.rank], whole))
+    line.spread(pieces[line.rank], whole)
     increment_version(flat)
     return flat
+
+
+def _reduced_in(arena: Arena, line: Line, flat: Tensor, op: ReduceOp) -> None:
+    """The sum in shared memory: each rank combines its piece of all ranks' elements there.
+
+    `combine` puts the total in the memory of the first row, where all read it.
+    """
+    width, address = flat.element_size(), flat.data_ptr()
+    step = arena.size // width
+    for start in range(0, flat.numel(), step):
+        count = min(step, flat.numel() - start)
+        place, nbytes = address + start * width, count * width
+        arena.put(place, nbytes)
+        line.meet()
+        low, high = (count * n // line.size for n in (line.rank, line.rank + 1))
+        total = combine([row[low:high] for row in arena.rows(flat.dtype)], op)
+        averaged(total, op, line.size)
+        line.meet()
+        arena.get(0, place, nbytes)
+        arena.next()
 
 
 def all_reduce(
@@ -151,7 +191,8 @@ def all_reduce(
         write(tensor, reduced(line, staged(tensor, line.transport).view(-1), chosen))
 
     told = f"{shown(tensor)}, {chosen.name}"
-    return pg.world.run(pg, "all_reduce", body, async_op, [tensor], told)
+    alike = f"{kind(tensor)} {chosen.name}"
+    return pg.world.run(pg, "all_reduce", body, async_op, [tensor], told, alike)
 
 
 def all_reduce_coalesced(
@@ -192,12 +233,13 @@ def reduce(
         if line.rank == root:
             flat[edges[root] : edges[root + 1]].copy_(total)
             sent[root] = received[root] = NOTHING
-        line.finish(line.transport.exchange(sent, received))
+        line.exchange(sent, received)
         if line.rank == root:
             write(tensor, flat)
 
     told = f"{shown(tensor)}, {chosen.name}, dst={root}"
-    return pg.world.run(pg, "reduce", body, async_op, [tensor], told)
+    alike = f"{kind(tensor)} {chosen.name} {root}"
+    return pg.world.run(pg, "reduce", body, async_op, [tensor], told, alike)
 
 
 def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> None:
@@ -208,11 +250,35 @@ def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> No
         write(output, flat.clone())
         return
     edges = [output.numel() * n for n in range(line.size + 1)]
+    arena = line.arena(span(flat).nbytes) if flat.numel() * flat.element_size() > _SMALL else None
+    if arena is not None:
+        _scattered_in(arena, line, flat, output, op)
+        return
     rows = _rows(line, flat, edges)
     rows[line.rank] = rows[line.rank].clone()  # the caller's own elements stay
     total = combine(rows, op)
     averaged(total, op, line.size)
     write(output, total)
+
+
+def _scattered_in(arena: Arena, line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> None:
+    """The same in shared memory: a part of each rank's piece at a time."""
+    width, address, count = flat.element_size(), flat.data_ptr(), output.numel()
+    line.traffic.count(count * width * (line.size - 1), line.size - 1)
+    target = output.detach().view(-1) if output.is_contiguous() else room(flat, count)
+    step = arena.size // width // line.size
+    for start in range(0, count, step):
+        part = min(step, count - start)
+        for n in range(line.size):
+            arena.put(address + (n * count + start) * width, part * width, n * step * width)
+        line.meet()
+        low = line.rank * step
+        total = combine([row[low : low + part] for row in arena.rows(flat.dtype)], op)
+        averaged(total, op, line.size)
+        target[start : start + part].copy_(total)
+        arena.next()
+    if not output.is_contiguous():
+        write(output, target)
 
 
 def reduce_scatter_tensor(
@@ -236,7 +302,8 @@ def reduce_scatter_tensor(
         _scattered_sum(line, staged(input, line.transport).view(-1), output, chosen)
 
     told = f"{shown(input)}, {chosen.name}"
-    return pg.world.run(pg, "reduce_scatter_tensor", body, async_op, output, told)
+    alike = f"{kind(input)} {chosen.name}"
+    return pg.world.run(pg, "reduce_scatter_tensor", body, async_op, output, told, alike)
 
 
 def reduce_scatter(
@@ -260,14 +327,15 @@ def reduce_scatter(
         given = [staged(t, line.transport).view(-1) for t in input_list]
         kept = room(given[line.rank], line.size, output.numel())
         rows = [kept[n] for n in range(line.size)]
-        line.finish(line.transport.exchange([span(t) for t in given], [span(r) for r in rows]))
+        line.exchange([span(t) for t in given], [span(r) for r in rows])
         if output.numel():
             total = combine(rows, chosen)
             averaged(total, chosen, line.size)
             write(output, total)
 
     told = f"{shown(*input_list)}, {chosen.name}"
-    return pg.world.run(pg, "reduce_scatter", body, async_op, [output], told)
+    alike = f"{kinds(input_list)} {chosen.name}"
+    return pg.world.run(pg, "reduce_scatter", body, async_op, [output], told, alike)
 
 
 # ---- copies ----
@@ -289,12 +357,54 @@ def broadcast(
     def body(line: Line) -> None:
         if tensor.numel():
             flat = staged(tensor, line.transport)
-            line.finish(line.transport.broadcast(span(flat), root))
+            given = span(flat)
+            arena = line.arena(given.nbytes) if given.nbytes > _SMALL else None
+            if arena is not None:
+                _broadcast_in(arena, line, given, root)
+            else:
+                line.broadcast(given, root)
             if line.rank != root:
                 write(tensor, flat)
 
     told = f"{shown(tensor)}, src={root}"
-    return pg.world.run(pg, "broadcast", body, async_op, [tensor], told)
+    alike = f"{kind(tensor)} {root}"
+    return pg.world.run(pg, "broadcast", body, async_op, [tensor], told, alike)
+
+
+def _broadcast_in(arena: Arena, line: Line, given: Span, root: int) -> None:
+    """The root's bytes, read by all from shared memory."""
+    targets = len(below(line.rank, root, line.size))
+    line.traffic.count(given.nbytes * targets, targets)
+    for start in range(0, given.nbytes, arena.size):
+        part = given.part(start, min(arena.size, given.nbytes - start))
+        if line.rank == root:
+            arena.put(part.address, part.nbytes)
+        line.meet()
+        if line.rank != root:
+            arena.get(root, part.address, part.nbytes)
+        arena.next()
+
+
+def _gathered_in(arena: Arena, line: Line, mine: Span, rows: Sequence[Span]) -> None:
+    """Every rank's bytes, read by all from shared memory."""
+    line.traffic.count(mine.nbytes * (line.size - 1), line.size - 1)
+    for start in range(0, mine.nbytes, arena.size):
+        count = min(arena.size, mine.nbytes - start)
+        arena.put(mine.address + start, count)
+        line.meet()
+        for n, row in enumerate(rows):
+            arena.get(n, row.address + start, count)
+        arena.next()
+
+
+def _gathered(line: Line, mine: Span, rows: Sequence[Span]) -> None:
+    """Every rank's bytes come into the n-th row."""
+    alike = all(row.nbytes == mine.nbytes for row in rows)
+    arena = line.arena(mine.nbytes) if alike and mine.nbytes * line.size > _SMALL else None
+    if arena is not None:
+        _gathered_in(arena, line, mine, rows)
+    else:
+        line.spread(mine, rows)
 
 
 def all_gather(
@@ -309,11 +419,13 @@ def all_gather(
     def body(line: Line) -> None:
         mine = staged(tensor, line.transport)
         rows = [room(mine, target.numel()) for target in tensor_list]
-        line.finish(line.transport.spread(span(mine), [span(row) for row in rows]))
+        _gathered(line, span(mine), [span(row) for row in rows])
         for target, row in zip(tensor_list, rows, strict=True):
             write(target, row)
 
-    return pg.world.run(pg, "all_gather", body, async_op, [list(tensor_list)], shown(*tensor_list))
+    told = shown(*tensor_list)
+    alike = kinds(tensor_list)
+    return pg.world.run(pg, "all_gather", body, async_op, [list(tensor_list)], told, alike)
 
 
 def all_gather_into_tensor(
@@ -328,17 +440,19 @@ def all_gather_into_tensor(
             f"all_gather_into_tensor: {shown(output_tensor)} does not hold {pg.size()} of "
             f"{shown(input_tensor)}"
         )
+    _all_or_same("all_gather_into_tensor", [output_tensor], input_tensor, 1)
 
     def body(line: Line) -> None:
         if not output_tensor.numel():
             return
         mine = staged(input_tensor, line.transport)
-        whole = room(mine, line.size, mine.numel())
-        line.finish(line.transport.spread(span(mine), [span(row) for row in whole]))
+        whole = staged(output_tensor, line.transport).view(line.size, -1)
+        _gathered(line, span(mine), [span(row) for row in whole])
         write(output_tensor, whole)
 
     told = shown(output_tensor, input_tensor)
-    return pg.world.run(pg, "all_gather_into_tensor", body, async_op, output_tensor, told)
+    alike = kind(input_tensor)
+    return pg.world.run(pg, "all_gather_into_tensor", body, async_op, output_tensor, told, alike)
 
 
 def gather(
@@ -365,12 +479,13 @@ def gather(
         rows = [room(mine, target.numel()) for target in targets]
         sent = [span(mine) if n == root else NOTHING for n in range(line.size)]
         received = [span(row) for row in rows] or [NOTHING] * line.size
-        line.finish(line.transport.exchange(sent, received))
+        line.exchange(sent, received)
         for target, row in zip(targets, rows, strict=True):
             write(target, row)
 
     told = f"{shown(tensor)}, dst={root}"
-    return pg.world.run(pg, "gather", body, async_op, [targets], told)
+    alike = f"{tensor.dtype.name} {root}"
+    return pg.world.run(pg, "gather", body, async_op, [targets], told, alike)
 
 
 def scatter(
@@ -396,11 +511,12 @@ def scatter(
         target = room(staged(tensor, line.transport), tensor.numel())
         sent = [span(staged(t, line.transport)) for t in given] or [NOTHING] * line.size
         received = [span(target) if n == root else NOTHING for n in range(line.size)]
-        line.finish(line.transport.exchange(sent, received))
+        line.exchange(sent, received)
         write(tensor, target)
 
     told = f"{shown(tensor)}, src={root}"
-    return pg.world.run(pg, "scatter", body, async_op, [tensor], told)
+    alike = f"{tensor.dtype.name} {root}"
+    return pg.world.run(pg, "scatter", body, async_op, [tensor], told, alike)
 
 
 def all_to_all(
@@ -420,12 +536,12 @@ def all_to_all(
     def body(line: Line) -> None:
         given = [staged(t, line.transport) for t in input_tensor_list]
         rows = [room(given[0], t.numel()) for t in output_tensor_list]
-        line.finish(line.transport.exchange([span(t) for t in given], [span(r) for r in rows]))
+        line.exchange([span(t) for t in given], [span(r) for r in rows])
         for target, row in zip(output_tensor_list, rows, strict=True):
             write(target, row)
 
-    told = str(like.dtype)
-    return pg.world.run(pg, "all_to_all", body, async_op, list(output_tensor_list), told)
+    told, alike = str(like.dtype), like.dtype.name
+    return pg.world.run(pg, "all_to_all", body, async_op, list(output_tensor_list), told, alike)
 
 
 def _split(name: str, tensor: Tensor, sizes: Sequence[int] | None, parts: int) -> list[int]:
@@ -459,15 +575,14 @@ def all_to_all_single(
     def body(line: Line) -> None:
         given = staged(input, line.transport).view(-1)
         target = room(given, output.numel())
-        line.finish(
-            line.transport.exchange(
-                [span(t) for t in given.split(into)] if given.numel() else [NOTHING] * line.size,
-                [span(t) for t in target.split(out)] if target.numel() else [NOTHING] * line.size,
-            )
+        line.exchange(
+            [span(t) for t in given.split(into)] if given.numel() else [NOTHING] * line.size,
+            [span(t) for t in target.split(out)] if target.numel() else [NOTHING] * line.size,
         )
         write(output, target)
 
-    return pg.world.run(pg, "all_to_all_single", body, async_op, output, str(input.dtype))
+    told, alike = str(input.dtype), input.dtype.name
+    return pg.world.run(pg, "all_to_all_single", body, async_op, output, told, alike)
 
 
 # ---- waiting for all ----
@@ -482,11 +597,8 @@ def barrier(
         return None
 
     def body(line: Line) -> None:
-        device = "cpu" if line.transport.on_host else "cuda"
-        kept = empty(line.size + 1, dtype=_BYTE, device=device)
-        whole = span(kept)
-        rows = [whole.part(n, 1) for n in range(line.size)]
-        line.finish(line.transport.spread(whole.part(line.size, 1), rows))
+        line.traffic.count(line.size - 1, line.size - 1)
+        line.meet()
 
     return pg.world.run(pg, "barrier", body, async_op)
 

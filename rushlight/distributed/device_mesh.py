@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from rushlight.core.dtypes import int64
 from rushlight.distributed.collectives import NonMember
 from rushlight.distributed.joining import get_rank, new_group
-from rushlight.distributed.process_groups import ProcessGroup, resolved
-from rushlight.ops.create.creation import arange
-from rushlight.tensor import Tensor, as_tensor
+from rushlight.distributed.process_groups import ProcessGroup, default_group, resolved
+from rushlight.tensor import Tensor, tensor
 
 
 class DeviceMesh:
@@ -26,20 +27,67 @@ class DeviceMesh:
         self, device_type: str, mesh: Any, *, mesh_dim_names: Any = None, _groups: Any = None
     ) -> None:
         self.device_type = device_type
-        self.mesh: Tensor = as_tensor(mesh, dtype=int64)
+        # Ranks are numbers of the host: a tensor on a stand-in reads as zeros.
+        self._grid = np.array(mesh.tolist() if isinstance(mesh, Tensor) else mesh, np.int64)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
-        if self.mesh_dim_names is not None and len(self.mesh_dim_names) != self.mesh.dim():
+        if self.mesh_dim_names is not None and len(self.mesh_dim_names) != self._grid.ndim:
             raise ValueError(
-                f"DeviceMesh: {len(self.mesh_dim_names)} names for {self.mesh.dim()} dimensions"
+                f"DeviceMesh: {len(self.mesh_dim_names)} names for {self._grid.ndim} dimensions"
             )
+        self.shape: tuple[int, ...] = self._grid.shape  # ranks along each dimension
+        self.ndim = len(self.shape)
+        self._ranks: tuple[int, ...] = tuple(self._grid.reshape(-1).tolist())
+        self._parts: dict[tuple[int, ...], DeviceMesh] = {}
+        world = default_group()
+        self._world = -1 if world is None else world.world.serial
+        self._place = self._coordinate()
         self._groups: list[Any] = self._made() if _groups is None else _groups
+
+    @property
+    def mesh(self) -> Tensor:
+        """The ranks, in the shape of the grid."""
+        return tensor(self._grid.tolist(), dtype=int64)
+
+    def _coordinate(self) -> list[int] | None:
+        if get_rank() not in self._ranks:
+            return None
+        at, found = self._ranks.index(get_rank()), []
+        for size in reversed(self.shape):
+            at, place = divmod(at, size)
+            found.append(place)
+        return found[::-1]
+
+    @classmethod
+    def from_group(
+        cls,
+        group: Any,
+        device_type: str,
+        mesh: Any = None,
+        *,
+        mesh_dim_names: Any = None,
+    ) -> DeviceMesh:
+        """A grid of groups that exist: one group, or one for each dimension of `mesh`.
+
+        Args:
+            group (ProcessGroup): The group, or a list of one for each dimension.
+            device_type (str): "cpu" or "cuda".
+            mesh (Tensor): The ranks, where there are several groups.
+            mesh_dim_names (sequence): A name for each dimension.
+        """
+        if isinstance(group, (list, tuple)):
+            if mesh is None:
+                raise ValueError("DeviceMesh.from_group: several groups need `mesh`")
+            groups, ranks = [resolved(one) for one in group], mesh
+        else:
+            groups, ranks = [resolved(group)], resolved(group).ranks
+        return cls(device_type, ranks, mesh_dim_names=mesh_dim_names, _groups=groups)
 
     def _made(self) -> list[Any]:
         """This rank's group along each dimension."""
         mine: list[Any] = []
         rank = get_rank()
-        for dim in range(self.mesh.dim()):
-            rows = self.mesh.movedim(dim, -1).reshape(-1, self.mesh.shape[dim]).tolist()
+        for dim in range(self.ndim):
+            rows = np.moveaxis(self._grid, dim, -1).reshape(-1, self.shape[dim]).tolist()
             made = [(row, new_group(row)) for row in rows]
             own = [group for row, group in made if rank in row]
             mine.append(own[0] if own else NonMember())
@@ -56,19 +104,13 @@ class DeviceMesh:
             return self.mesh_dim_names.index(dim)
         return dim % self.ndim
 
-    @property
-    def ndim(self) -> int:
-        """How many dimensions the grid has."""
-        return self.mesh.dim()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Ranks along each dimension."""
-        return tuple(self.mesh.shape)
-
     def size(self, mesh_dim: int | None = None) -> int:
         """Ranks along a dimension; all without one."""
-        return self.mesh.numel() if mesh_dim is None else self.shape[self._dim(mesh_dim)]
+        return len(self._ranks) if mesh_dim is None else self.shape[self._dim(mesh_dim)]
+
+    def numel(self) -> int:
+        """How many ranks there are."""
+        return len(self._ranks)
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """The group of this rank's row along a dimension."""
@@ -91,16 +133,22 @@ class DeviceMesh:
 
     def get_coordinate(self) -> list[int] | None:
         """This process's place in the grid; None outside of it."""
-        found = (self.mesh == get_rank()).nonzero().tolist()
-        return [int(n) for n in found[0]] if found else None
+        return None if self._place is None else list(self._place)
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """The part of the grid along some dimensions in which this rank is."""
-        chosen = [self._dim(name) for name in ([names] if isinstance(names, str) else names)]
+        chosen = tuple([self._dim(name) for name in ([names] if isinstance(names, str) else names)])
+        if chosen == tuple(range(self.ndim)):
+            return self
+        if chosen not in self._parts:
+            self._parts[chosen] = self._part(chosen)
+        return self._parts[chosen]
+
+    def _part(self, chosen: tuple[int, ...]) -> DeviceMesh:
         place = self.get_coordinate() or [0] * self.ndim
         index = tuple(slice(None) if n in chosen else place[n] for n in range(self.ndim))
         kept = sorted(chosen)
-        part = self.mesh[index].permute([kept.index(n) for n in chosen])
+        part = self._grid[index].transpose([kept.index(n) for n in chosen])
         known = self.mesh_dim_names or ()
         return DeviceMesh(
             self.device_type,
@@ -109,9 +157,19 @@ class DeviceMesh:
             _groups=[self._groups[n] for n in chosen],
         )
 
+    def _key(self) -> Any:
+        # What is kept by meshes must not pass from a planned world to this one.
+        return self.device_type, self._ranks, self.shape, self.mesh_dim_names, self._world
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DeviceMesh) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
     def __repr__(self) -> str:
         names = "" if self.mesh_dim_names is None else f", mesh_dim_names={self.mesh_dim_names}"
-        return f"DeviceMesh({self.device_type!r}, {self.mesh.tolist()}{names})"
+        return f"DeviceMesh({self.device_type!r}, {self._grid.tolist()}{names})"
 
 
 def init_device_mesh(
@@ -129,5 +187,5 @@ def init_device_mesh(
         raise RuntimeError(
             f"init_device_mesh: a grid {list(shape)} of {resolved().size()} processes"
         )
-    mesh: Any = arange(math.prod(shape))
-    return DeviceMesh(device_type, mesh.view(shape), mesh_dim_names=mesh_dim_names)
+    mesh = np.arange(math.prod(shape)).reshape(shape)
+    return DeviceMesh(device_type, mesh, mesh_dim_names=mesh_dim_names)

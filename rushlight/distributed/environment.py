@@ -18,12 +18,9 @@ import socket
 from dataclasses import dataclass
 
 PORT = 29500
-_MANAGED = (
-    ("PMI_RANK", "PMI_SIZE"),
-    ("PMIX_RANK", "PMIX_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-)
+# What an `mpiexec` sets. Open MPI sets PMIX_RANK, but no size under that prefix.
+_MANAGED_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
+_MANAGED_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
 
 
 @dataclass(frozen=True)
@@ -53,20 +50,25 @@ def first_host(nodes: str) -> str:
     return "127.0.0.1" if found is None else found[1] + (found[2] or "")
 
 
+def _first(*names: str, otherwise: int) -> int:
+    """The number in the first of these variables that has one."""
+    return next((number for number in map(_number, names) if number is not None), otherwise)
+
+
 def is_managed() -> bool:
     """Whether an `mpiexec` started this process."""
-    return any(rank in os.environ for rank, _ in _MANAGED)
+    return any(name in os.environ for name in _MANAGED_RANKS)
 
 
 def place(rank: int = -1, size: int = -1, host: str = "", port: int = 0) -> Place | None:
     """This process's place; given numbers and addresses go first. None where nothing tells it."""
     if is_managed() and not host:
-        found = next(names for names in _MANAGED if names[0] in os.environ)
-        return Place(_number(found[0]) or 0, _number(found[1]) or 1, managed=True)
+        rank = _first(*_MANAGED_RANKS, otherwise=0)
+        return Place(rank, _first(*_MANAGED_SIZES, otherwise=1), managed=True)
     if rank < 0:
-        rank = next((n for n in map(_number, ("RANK", "SLURM_PROCID")) if n is not None), -1)
+        rank = _first("RANK", "SLURM_PROCID", otherwise=-1)
     if size < 0:
-        size = next((n for n in map(_number, ("WORLD_SIZE", "SLURM_NTASKS")) if n is not None), -1)
+        size = _first("WORLD_SIZE", "SLURM_NTASKS", otherwise=-1)
     if rank < 0 or size < 0:
         return None
     if host:
@@ -88,13 +90,13 @@ def _address() -> tuple[str, int]:
 def local_rank() -> int:
     """The rank among the processes of this host; 0 where nothing tells it."""
     names = ("LOCAL_RANK", "MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
-    return next((n for n in map(_number, names) if n is not None), 0)
+    return _first(*names, otherwise=0)
 
 
 def local_size(otherwise: int) -> int:
     """How many of the processes are on this host; `otherwise` where nothing tells it."""
     names = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    return next((n for n in map(_number, names) if n is not None), otherwise)
+    return _first(*names, otherwise=otherwise)
 
 
 def core_count() -> int:
@@ -106,6 +108,11 @@ def core_count() -> int:
 def debug_level() -> str:
     """TORCH_DISTRIBUTED_DEBUG: DETAIL compares every collective's call before it runs."""
     return os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper()
+
+
+def error_file() -> str:
+    """TORCHELASTIC_ERROR_FILE, by which torchrun learns what a process raised; "" without it."""
+    return os.environ.get("TORCHELASTIC_ERROR_FILE", "")
 
 
 def free_port() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -24,6 +25,7 @@ from rushlight.distributed.process_groups import (
     part,
     resolved,
 )
+from rushlight.distributed.reducing import ReduceOp
 
 _BACKENDS = {"mpi", "gloo", "nccl", "auto", "ucc"}
 
@@ -119,7 +121,10 @@ def _located(method: str | None, rank: int, size: int) -> Place | None:
 
 
 def _by_file(path: Path, rank: int, size: int) -> Place | None:
-    """The store's address, which rank 0 writes into a file that all can read."""
+    """The store's address, which rank 0 writes into a file that all can read.
+
+    A file may be left from an earlier run, so the others look until the address answers.
+    """
     if rank == 0:
         place = Place(0, size, mpi.host_name(), environment.free_port())
         waiting = path.with_name(f"{path.name}.{os.getpid()}")
@@ -129,10 +134,18 @@ def _by_file(path: Path, rank: int, size: int) -> Place | None:
     until = time.monotonic() + DEFAULT_TIMEOUT.total_seconds()
     while time.monotonic() < until:
         words = path.read_text().split() if path.exists() else []
-        if len(words) == 2:
+        if len(words) == 2 and _answers(words[0], int(words[1])):
             return Place(rank, size, words[0], int(words[1]))
         time.sleep(0.02)
     raise DistributedError(f"init_process_group: rank 0 wrote no address into {path}")
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), 1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def init_process_group(
@@ -261,3 +274,31 @@ def new_subgroups(
         raise ValueError(f"new_subgroups: {world.size()} ranks in groups of {size}")
     made = [new_group(range(low, low + size), timeout) for low in range(0, world.size(), size)]
     return made[world.rank() // size], made
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]], timeout: timedelta | None = None
+) -> tuple[Any, list[Any]]:
+    """Groups of the given ranks: this process's, None outside of them, and all."""
+    given = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
+    if len(set(given)) != len(given):
+        raise ValueError(f"new_subgroups_by_enumeration: ranks in two groups: {given}")
+    made = [new_group(ranks, timeout) for ranks in ranks_per_subgroup_list]
+    own = next((one for one in made if isinstance(one, ProcessGroup)), None)
+    return own, made
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """The transport for tensors of a device."""
+    return "nccl" if str(device).partition(":")[0] == "cuda" else "gloo"
+
+
+def get_pg_count() -> int:
+    """How many groups this process is in."""
+    found = default_group()
+    return 0 if found is None else len(found.world.groups)
+
+
+def supports_complex(reduceOp: Any) -> bool:
+    """Whether complex numbers are combined by an operation."""
+    return reduceOp in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.PRODUCT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.distributed.collectives import NonMember, shown, span, staged, write
+from rushlight.distributed.counting import of as traffic_of
 from rushlight.distributed.process_groups import ProcessGroup, resolved
 from rushlight.distributed.transport import Moving
 from rushlight.distributed.waiting import Call, finish
@@ -27,11 +29,11 @@ class Message(Work):
     def _arrive(self) -> None:
         world = self.group.world
         call = Call(self.name, self.group.group_name, self.group.ranks, 0)
-        world.running = str(call)
+        world.running = call
         try:
             finish(self.moving, call, world.watch, self.group.timeout)
         finally:
-            world.running = ""
+            world.running = None
         self.source = getattr(self.moving, "source", -1)
         with no_grad():
             self.arrived()
@@ -69,7 +71,11 @@ def isend(
         raise ValueError("send: the destination is this rank itself")
     flat = staged(tensor, pg.transport)
     name = f"send of {shown(tensor)} to rank {pg.ranks[to]}"
-    return Message(pg, name, pg.transport.send(span(flat), to, tag), _nothing)
+    sent = span(flat)
+    traffic = traffic_of("send")
+    traffic.calls += 1
+    traffic.count(sent.nbytes, 1)
+    return Message(pg, name, pg.transport.send(sent, to, tag), _nothing)
 
 
 def irecv(
@@ -149,10 +155,13 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Message]:
-    """Start several messages; receives first, so that none waits for another."""
+    """Start several messages together, so that none waits for another."""
     order = sorted(range(len(p2p_op_list)), key=lambda n: p2p_op_list[n].op is isend)
     works: dict[int, Message | None] = {}
-    for n in order:
-        one = p2p_op_list[n]
-        works[n] = one.op(one.tensor, one.peer, one.group, one.tag)
+    with contextlib.ExitStack() as stack:
+        for transport in {resolved(one.group).transport for one in p2p_op_list}:
+            stack.enter_context(transport.batch())
+        for n in order:  # receives first
+            one = p2p_op_list[n]
+            works[n] = one.op(one.tensor, one.peer, one.group, one.tag)
     return [work for n in range(len(p2p_op_list)) if (work := works[n]) is not None]

@@ -25,10 +25,11 @@ from typing import Any
 from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.store import Watch, connect
-from rushlight.distributed.transport import Span
+from rushlight.distributed.transport import MARK_BITS, Polled, Span, below
 
 _FIX = "pip install 'rushlight[distributed]' brings mpi4py and MPICH"
 _PATIENCE = 10.0  # seconds for the others while MPI ends
+_GROUPS = 1 << 10  # whose messages are told apart; a tag has room for them and for a mark
 _PMI = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 
 
@@ -84,6 +85,7 @@ def _begin(done: Callable[[], bool], watch: Watch | None, timeout: float) -> Non
         rank, why = trouble or (-1, f"MPI did not begin within {timeout:g} s")
         if trouble is not None or time.monotonic() > until:
             who = f"rank {rank} is gone: " if rank >= 0 else ""
+            _unname_memory()
             raise DistributedError(f"init_process_group: {who}{why}", rank, "init_process_group")
         time.sleep(0.001)
 
@@ -115,33 +117,56 @@ def start(place: Place, timeout: float, watch: Watch | None = None) -> MPITransp
         comm, request = MPI.COMM_WORLD.Idup()
         _begin(request.Test, watch, timeout)
         made.append(comm)
+    _unname_memory()  # all ranks have opened it, since they made these communicators
     return MPITransport(MPI, made[0], made[1], range(place.size), 0)
 
 
-class _Requests:
-    """Requests of MPI; the buffers live as long as they do."""
+def _unname_memory() -> None:
+    """Remove the names of the memory that MPI shares, so that it ends with the last process."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        for name in {line.split()[-1] for line in lines if "/mpich_shm_" in line}:
+            Path(name).unlink(missing_ok=True)
 
-    __slots__ = ("requests", "kept", "status", "source")
 
-    def __init__(self, requests: list[Any], kept: Any, status: Any = None) -> None:
+class _Requests(Polled):
+    """Requests of MPI; the buffers live as long as they do.
+
+    MPI takes a message that is shorter than its buffer, so `received` has the bytes of each of the
+    last requests.
+    """
+
+    __slots__ = ("MPI", "requests", "received", "kept", "status", "source")
+
+    def __init__(self, MPI: Any, requests: list[Any], received: list[int], kept: Any) -> None:
+        self.MPI = MPI
         self.requests = requests
+        self.received = received
         self.kept = kept
-        self.status = status
+        self.status: Any = MPI.Status() if received else None
         self.source = -1
 
     def done(self) -> bool:
-        requests = self.requests
-        while requests:
-            if not requests[-1].Test(self.status):
+        requests, received, status = self.requests, self.received, self.status
+        while received:
+            if not requests[-1].Test(status):
                 return False
             requests.pop()
-        if self.status is not None:
-            self.source = self.status.Get_source()
+            wanted, came = received.pop(), status.Get_count(self.MPI.BYTE)
+            self.source = status.Get_source()
+            if came != wanted:
+                raise RuntimeError(
+                    f"rank {self.source} sent {came} bytes where {wanted} were expected"
+                )
+        while requests:
+            if not requests[-1].Test():
+                return False
+            requests.pop()
         self.kept = None
         return True
 
 
-class _Relay:
+class _Relay(Polled):
     """A broadcast on its way: received from above, then sent to those below."""
 
     __slots__ = ("above", "start", "below")
@@ -164,6 +189,8 @@ class MPITransport:
 
     name = "mpi"
     on_host = True
+    moves = True
+    shares = True
 
     def __init__(
         self, MPI: Any, together: Any, between: Any, ranks: Sequence[int], number: int
@@ -173,8 +200,10 @@ class MPITransport:
         self.between = between  # messages from one to one
         self.ranks = list(ranks)
         self.number = number
+        self.base = number % _GROUPS << MARK_BITS
         self.rank = self.ranks.index(together.rank)
         self.size = len(self.ranks)
+        self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
 
     def agree(self, make: Callable[[], Any]) -> Any:
         """What rank 0 makes, on all; used once, before there is a store."""
@@ -183,64 +212,65 @@ class MPITransport:
     def _buffer(self, span: Span) -> Any:
         return [self.MPI.buffer.fromaddress(span.address, span.nbytes), self.MPI.BYTE]
 
-    def _send(self, span: Span, to: int) -> Any:
-        return self.together.Isend(self._buffer(span), self.ranks[to], self.number)
+    def _send(self, span: Span, to: int, mark: int) -> Any:
+        return self.together.Isend(self._buffer(span), self.ranks[to], self.base | mark)
 
-    def _receive(self, span: Span, source: int) -> Any:
-        return self.together.Irecv(self._buffer(span), self.ranks[source], self.number)
+    def _receive(self, span: Span, source: int, mark: int) -> Any:
+        return self.together.Irecv(self._buffer(span), self.ranks[source], self.base | mark)
 
-    def exchange(self, sent: Sequence[Span], received: Sequence[Span]) -> _Requests:
+    def exchange(self, sent: Sequence[Span], received: Sequence[Span], mark: int) -> _Requests:
         me = self.rank
         if received[me].nbytes:
             ctypes.memmove(received[me].address, sent[me].address, received[me].nbytes)
-        others = [(me + step) % self.size for step in range(1, self.size)]
-        requests = [self._receive(received[n], n) for n in others if received[n].nbytes]
-        requests += [self._send(sent[n], n) for n in others if sent[n].nbytes]
-        return _Requests(requests, (sent, received))
+        coming = [n for n in self.others if received[n].nbytes]
+        taken = [self._receive(received[n], n, mark) for n in coming]
+        requests = [self._send(sent[n], n, mark) for n in self.others if sent[n].nbytes]
+        sizes = [received[n].nbytes for n in coming]
+        return self._requests(requests + taken, sizes, (sent, received))
 
-    def spread(self, sent: Span, received: Sequence[Span]) -> _Requests:
-        return self.exchange([sent] * self.size, received)
+    def spread(self, sent: Span, received: Sequence[Span], mark: int) -> _Requests:
+        return self.exchange([sent] * self.size, received, mark)
 
-    def broadcast(self, span: Span, root: int) -> _Relay:
-        """By a binomial tree: rank n, counted from the root, has it from n without its top bit."""
-        place, size = (self.rank - root) % self.size, self.size
-        first = place.bit_length()
-        below = [place + (1 << bit) for bit in range(first, size.bit_length())]
-        targets = [(n + root) % size for n in reversed(below) if n < size]
+    def broadcast(self, span: Span, root: int, mark: int) -> _Relay:
+        place = (self.rank - root) % self.size
+        targets = below(self.rank, root, self.size)
         above = None
         if place:
-            parent = (place - (1 << (first - 1)) + root) % size
-            above = _Requests([self._receive(span, parent)], span)
-        return _Relay(above, lambda: _Requests([self._send(span, n) for n in targets], span))
+            parent = (place - (1 << (place.bit_length() - 1)) + root) % self.size
+            above = self._requests([self._receive(span, parent, mark)], [span.nbytes], span)
+        return _Relay(
+            above, lambda: self._requests([self._send(span, n, mark) for n in targets], [], span)
+        )
+
+    def _requests(self, requests: list[Any], received: list[int], kept: Any) -> _Requests:
+        return _Requests(self.MPI, requests, received, kept)
 
     def send(self, span: Span, to: int, tag: int) -> _Requests:
         request = self.between.Isend(self._buffer(span), self.ranks[to], self._tag(tag))
-        return _Requests([request], span)
+        return self._requests([request], [], span)
 
     def receive(self, span: Span, source: int, tag: int) -> _Requests:
         given = self.MPI.ANY_SOURCE if source < 0 else self.ranks[source]
         request = self.between.Irecv(self._buffer(span), given, self._tag(tag))
-        return _Requests([request], span, self.MPI.Status())
+        return self._requests([request], [span.nbytes], span)
 
     def _tag(self, tag: int) -> int:
         """MPI's tag: the group's number and the caller's."""
         if not 0 <= tag < 1 << 14:
             raise ValueError(f"send: tag {tag} is not between 0 and {(1 << 14) - 1}")
-        return self.number % (1 << 10) << 14 | tag
+        return self.number % _GROUPS << 14 | tag
+
+    def batch(self) -> contextlib.nullcontext[None]:
+        return contextlib.nullcontext()
 
     def subset(self, ranks: Sequence[int], number: int) -> MPITransport:
         chosen = [self.ranks[rank] for rank in ranks]
         return MPITransport(self.MPI, self.together, self.between, chosen, number)
 
     def end(self, whole: bool) -> None:
-        """Finalise MPI with all ranks, or remove the shared memory that it would have removed."""
+        """Finalise MPI, where all ranks do."""
         if whole:
             _aside("MPI_Finalize").join(_PATIENCE)
-            return
-        with contextlib.suppress(OSError):
-            lines = Path("/proc/self/maps").read_text().splitlines()
-            for name in {line.split()[-1] for line in lines if "/mpich_shm_" in line}:
-                Path(name).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Nothing is held for a group of some ranks."""

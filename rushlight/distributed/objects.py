@@ -53,6 +53,9 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     if isinstance(group, NonMember):
         return
     pg = resolved(group)
+    if not pg.transport.moves:  # see Note [Planned ranks] 2
+        object_list[:] = [obj] * pg.size()
+        return
     mine = _packed(obj, pg)
     rows = [_room(size, pg) for size in _sizes(mine.numel(), pg)]
     all_gather(rows, mine, pg)
@@ -71,6 +74,10 @@ def gather_object(
         return
     pg = resolved(group)
     root = pg.index(dst or 0) if group_dst is None else group_dst
+    if not pg.transport.moves:
+        if object_gather_list is not None:
+            object_gather_list[:] = [obj] * pg.size()
+        return
     mine = _packed(obj, pg)
     sizes = _sizes(mine.numel(), pg)
     rows = [_room(size, pg) for size in sizes] if pg.rank() == root else None
@@ -93,6 +100,8 @@ def broadcast_object_list(
         return
     pg = resolved(group)
     root = pg.index(src or 0) if group_src is None else group_src
+    if not pg.transport.moves:
+        return
     mine = _packed(list(object_list), pg) if pg.rank() == root else None
     size = tensor([0 if mine is None else mine.numel()], dtype=int64, device=_where(pg))
     broadcast(size, group=pg, group_src=root)
@@ -114,6 +123,9 @@ def scatter_object_list(
         return
     pg = resolved(group)
     root = pg.index(src or 0) if group_src is None else group_src
+    if not pg.transport.moves:
+        scatter_object_output_list[:1] = list(scatter_object_input_list or ())[:1]
+        return
     given = None
     if pg.rank() == root:
         given = [_packed(one, pg) for one in scatter_object_input_list or ()]

@@ -4,13 +4,21 @@
 1. All ranks of a group make the same calls in the same order; a call has a number, by which ranks
    that are behind are named.
 2. A call runs in the caller's thread, or after the asynchronous ones before it in theirs.
-3. After a DistributedError the world is broken: later calls raise the same error at once.
+3. After a DistributedError the world is broken: later calls raise the same error at once. So it is
+   after an interrupt in a call, and after any error where ranks have met in shared memory: others
+   may have ended the call and gone on with the other half of their block. Any other error, as one
+   of a budget, leaves the group as it is, since all ranks may have raised it; those that wait for a
+   rank that did learn it when they ask for its call (`World.where`).
+4. Messages of a call are marked by its name, number, dtype and number of elements (`Call.mark`), so
+   that those of another call are not taken for them.
 """
 
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -19,16 +27,23 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from rushlight.distributed import environment, mpi, nccl
+from rushlight.core.dtypes import uint8
+from rushlight.core.errors import ShapeError
+from rushlight.distributed import arenas, environment, mpi, nccl
 from rushlight.distributed.alone import Alone
+from rushlight.distributed.arenas import Arena
+from rushlight.distributed.counting import Traffic, of as traffic_of
 from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
-from rushlight.distributed.store import Store, Watch, start_server
-from rushlight.distributed.transport import Moving, Transport
-from rushlight.distributed.waiting import Call, Pace, finish
+from rushlight.distributed.store import RAISED, Store, Watch, Where, start_server
+from rushlight.distributed.transport import Moving, Span, Transport, below
+from rushlight.distributed.waiting import Call, Pace, differing, finish, marked
 from rushlight.distributed.work import Work, Worker
+from rushlight.ops.create.creation import empty
 from rushlight.tape.record.state import no_grad
 
+_SERIALS = itertools.count()  # worlds of this process, planned ones too
+_RECENT = 64  # calls by which ranks that made others are told
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 default_pg_timeout = DEFAULT_TIMEOUT
 
@@ -53,10 +68,14 @@ class ProcessGroup:
         self.transport = transport
         self.timeout = timeout
         self.made = 0
+        self.arena: Arena | None = None
+        self.shares = transport.shares and len(ranks) > 1
+        self._rank = self.ranks.index(world.place.rank)
+        self._words: tuple[Span, list[Span]] | None = None
 
     def rank(self) -> int:
         """This process's rank in the group."""
-        return self.ranks.index(self.world.place.rank)
+        return self._rank
 
     def size(self) -> int:
         """How many ranks the group has."""
@@ -72,18 +91,98 @@ class ProcessGroup:
             raise ValueError(f"rank {rank} is not in the group of ranks {self.ranks}")
         return self.ranks.index(rank)
 
+    def words(self) -> tuple[Span, list[Span]]:
+        """A byte to send and one for each rank's, by which ranks meet."""
+        if self._words is None:
+            device = "cpu" if self.transport.on_host else "cuda"
+            kept = empty(self.size() + 1, dtype=uint8, device=device)
+            whole = Span(kept.data_ptr(), kept.numel(), kept)
+            self._words = whole.part(0, 1), [whole.part(n + 1, 1) for n in range(self.size())]
+        return self._words
+
     def __repr__(self) -> str:
         return f"ProcessGroup({self.group_name!r}, ranks={self.ranks})"
 
 
 class Line:
-    """One call of one group, while it runs: it waits for bytes."""
+    """One call of one group, while it runs: it moves bytes, counts them and waits for them."""
 
-    def __init__(self, group: ProcessGroup, call: Call) -> None:
+    __slots__ = ("group", "transport", "call", "rank", "size", "traffic", "met")
+
+    def __init__(self, group: ProcessGroup, call: Call, traffic: Traffic) -> None:
         self.group = group
         self.transport = group.transport
         self.call = call
         self.rank, self.size = group.rank(), group.size()
+        self.traffic = traffic
+        self.met = False  # in this call
+
+    def exchange(self, sent: Sequence[Span], received: Sequence[Span]) -> None:
+        """The n-th span goes to rank n, and rank n's comes into the n-th."""
+        sizes = [span.nbytes for n, span in enumerate(sent) if span.nbytes and n != self.rank]
+        self.traffic.count(sum(sizes), len(sizes))
+        self._check_own(sent[self.rank], received[self.rank])
+        self.finish(self.transport.exchange(sent, received, self.call.mark))
+
+    def spread(self, sent: Span, received: Sequence[Span]) -> None:
+        """One span goes to all, and rank n's comes into the n-th."""
+        self.traffic.count(sent.nbytes * (self.size - 1), self.size - 1)
+        self._check_own(sent, received[self.rank])
+        self.finish(self.transport.spread(sent, received, self.call.mark))
+
+    def _check_own(self, sent: Span, received: Span) -> None:
+        """What this rank gives itself is copied without a message, whose size would be checked."""
+        if received.nbytes and received.nbytes != sent.nbytes:
+            raise ShapeError(
+                f"{self.call}: this rank gives itself {sent.nbytes} bytes where {received.nbytes} "
+                "are expected"
+            )
+
+    def broadcast(self, span: Span, root: int) -> None:
+        """The root's bytes come to all."""
+        targets = len(below(self.rank, root, self.size))
+        self.traffic.count(span.nbytes * targets, targets)
+        self.finish(self.transport.broadcast(span, root, self.call.mark))
+
+    def meet(self) -> None:
+        """Wait until all ranks are here."""
+        self.met = True
+        arena = self.group.arena
+        if arena is None or not arenas.MEETS:
+            sent, received = self.group.words()
+            self.finish(self.transport.spread(sent, received, self.call.mark))
+            return
+        meeting = arena.meet(self.call.mark)
+        self.finish(meeting)
+        if meeting.others:
+            raise self._differing(meeting.others[0])
+
+    def _differing(self, inside: int) -> DistributedError:
+        """A rank of the group came with another call."""
+        group, call = self.group, self.call
+        watch: Any = group.world.watch
+        told = {group.world.place.rank: str(call)}
+        made = watch.places(call.ranks, call.group, call.number)
+        told.update((rank, where.text) for rank, where in made.items())
+        if group.ranks[inside] not in told:  # it has raised, and ended
+            _, why = watch.trouble or (-1, "")
+            told[group.ranks[inside]] = f"another call. {why}"
+        return differing(call, told)
+
+    def arena(self, nbytes: int) -> Arena | None:
+        """Memory that the group's ranks share, for so many bytes of each; all ask together."""
+        group = self.group
+        if not group.shares or not arenas.HALF:
+            return None
+        half = arenas.half_for(nbytes)
+        if group.arena is None or group.arena.size < half:
+            made = arenas.make(self.rank, self.size, half, self._first_spread)
+            group.shares = made is not None or group.arena is not None
+            group.arena = group.arena if made is None else made
+        return group.arena
+
+    def _first_spread(self, sent: Span, received: Sequence[Span]) -> None:
+        self.finish(self.transport.spread(sent, received, self.call.mark))
 
     def finish(self, moving: Moving) -> None:
         """Wait until the bytes have come. See Note [Watch] 2."""
@@ -100,12 +199,26 @@ class World:
         self.worker = Worker()
         self.groups: dict[str, ProcessGroup] = {}
         self.error: DistributedError | None = None
-        self.running = ""
+        self.running: Call | None = None
+        self.recent: collections.deque[Call] = collections.deque(maxlen=_RECENT)
+        self.raised: collections.deque[tuple[Call, str]] = collections.deque(maxlen=_RECENT)
         self.compares = environment.debug_level() == "DETAIL"
         self.count = 0
+        self.serial = next(_SERIALS)
         Pace.choose(environment.local_size(place.size))
         if watch is not None:
-            watch.place = lambda: self.running or "it is in no collective"
+            watch.place = self.where
+
+    def where(self, group: str, number: int) -> Where:
+        """The call with this number, if it was made not long ago; else where this rank is."""
+        for call, why in tuple(self.raised):
+            if (call.group, call.number) == (group, number):
+                return Where(f"{call} raised {why}", RAISED)
+        for call in tuple(self.recent):
+            if (call.group, call.number) == (group, number):
+                return Where(str(call), call.mark)
+        running = self.running
+        return Where() if running is None else Where(str(running))
 
     @property
     def store(self) -> Store:
@@ -122,27 +235,41 @@ class World:
         asynchronous: bool = False,
         result: Any = None,
         shape: str = "",
+        kind: str = "",
     ) -> Work | None:
-        """Run `body` as the group's next call. See Note [Calls of a group]."""
+        """Run `body` as the group's next call. See Note [Calls of a group].
+
+        `shape` describes it where calls are compared. `kind` is what must be equal on all ranks.
+        """
         group.made += 1
-        call = Call(name, group.group_name, group.ranks, group.made)
+        mark = marked(f"{name} {group.made} {kind}")
+        call = Call(name, group.group_name, group.ranks, group.made, shape, mark)
+        self.recent.append(call)
 
         def perform() -> Any:
             if self.error is not None:
                 raise self.error
-            self.running = str(call)
+            self.running = call
+            traffic = traffic_of(name)
+            traffic.calls += 1
+            line = Line(group, call, traffic)
             try:
                 with no_grad():
                     if self.compares and self.watch is not None:
-                        self._compare(group, call, shape)
-                    return body(Line(group, call))
+                        self._compare(group, call)
+                    return body(line)
             except DistributedError as error:
-                if error is not self.error:
-                    self.error = error
-                    self.tell(error)
+                self._break(error)
+                raise
+            except BaseException as error:
+                if line.met or not isinstance(error, Exception):  # see rule 3
+                    why = f"{call}: it was left in the middle: {error!r}"
+                    self._break(DistributedError(why, self.place.rank, name))
+                elif group.size() > 1:
+                    self.raised.append((call, repr(error)))
                 raise
             finally:
-                self.running = ""
+                self.running = None
 
         if asynchronous:
             return self.worker.submit(Work(perform, result))
@@ -152,10 +279,16 @@ class World:
             perform()
         return None
 
-    def _compare(self, group: ProcessGroup, call: Call, shape: str) -> None:
+    def _break(self, error: DistributedError) -> None:
+        """Later calls raise the error, and other ranks are told."""
+        if error is not self.error:
+            self.error = error
+            self.tell(error)
+
+    def _compare(self, group: ProcessGroup, call: Call) -> None:
         """Refuse a call that differs between ranks: its name, shapes, dtypes or order."""
         key = f"call/{group.group_name}/{call.number}/"
-        mine = f"{call.name}({shape})"
+        mine = f"{call.name}({call.shape})"
         watch: Any = self.watch
         store = Store(watch, "", group.timeout)
         store.set(f"{key}{self.place.rank}", mine)
@@ -173,10 +306,7 @@ class World:
             ) from None
         made = dict(zip(group.ranks, told, strict=True))
         if len(set(made.values())) > 1:
-            told = "; ".join(f"rank {rank}: {text}" for rank, text in made.items())
-            usual = max(made.values(), key=list(made.values()).count)
-            odd = next(rank for rank, text in made.items() if text != usual)
-            raise DistributedError(f"{call}: the ranks' calls differ: {told}", odd, call.name)
+            raise differing(call, made)
         # All ranks have read the call before this one.
         store.delete_key(f"call/{group.group_name}/{call.number - 1}/{self.place.rank}")
 
@@ -270,7 +400,10 @@ def _enter(place: Place, timeout: float) -> World:
     store.set(str(place.rank), "here")
     try:
         store.wait([str(rank) for rank in range(place.size)])
-    except DistributedError:
+    except DistributedError as error:
+        if error.rank >= 0:
+            why = f"init_process_group: {error}"
+            raise DistributedError(why, error.rank, "init_process_group") from None
         missing = [rank for rank in range(place.size) if not store.check([str(rank)])]
         raise DistributedError(
             f"init_process_group: ranks {missing} of {place.size} did not come within "

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import bool_
+from rushlight.core.dtypes import FLOAT8, bool_
 from rushlight.core.errors import DTypeError
 from rushlight.ops.pointwise.arithmetic import maximum, minimum
 from rushlight.tensor import Tensor
@@ -50,6 +50,10 @@ def check(op: Any, tensor: Tensor) -> ReduceOp:
     if not isinstance(op, ReduceOp):
         raise TypeError(f"distributed: op is one of ReduceOp, got {op!r}")
     kind = tensor.dtype.kind
+    if tensor.dtype in FLOAT8:
+        raise DTypeError(
+            f"ReduceOp.{op.name}: {tensor.dtype} has no arithmetic; reduce .to(bfloat16)"
+        )
     if (op in _BITS and kind in "fc") or (op in _ORDERED and kind == "c"):
         raise DTypeError(f"ReduceOp.{op.name}: not for {tensor.dtype}")
     if op is ReduceOp.AVG and tensor.dtype is bool_:
@@ -60,17 +64,18 @@ def check(op: Any, tensor: Tensor) -> ReduceOp:
 def combine(rows: Sequence[Tensor], op: ReduceOp) -> Tensor:
     """All rows in one, in the memory of the first, by the tree of Note [Sums of ranks] 3."""
     table = _OF_BOOLS if rows[0].dtype is bool_ else {}
-    step = table.get(op, _USUAL[op])
+    made: Tensor = _combined(rows, table.get(op, _USUAL[op]), 0, len(rows))
+    return made
 
-    def of(low: int, high: int) -> Tensor:
-        if high - low == 1:
-            return rows[low]
-        middle = (low + high) // 2
-        left = of(low, middle)
-        step(left, of(middle, high))
-        return left
 
-    return of(0, len(rows))
+def _combined(rows: Sequence[Tensor], step: Callable[[Any, Any], Any], low: int, high: int) -> Any:
+    # Not a closure, which would refer to itself: rows must be freed when the caller ends.
+    if high - low == 1:
+        return rows[low]
+    middle = (low + high) // 2
+    left = _combined(rows, step, low, middle)
+    step(left, _combined(rows, step, middle, high))
+    return left
 
 
 def averaged(total: Tensor, op: ReduceOp, count: int) -> None:

@@ -3,7 +3,8 @@
 # Note [Shards]
 1. A step's batch is cut into a fixed number of logical shards. A process of W runs the forward of
    its `shards / W` shards one after another, each on its own rows, with its own leaves in the place
-   of the parameters: no kernel sees more rows than a shard has.
+   of the parameters: no kernel sees more rows than a shard has. The leaves are made once; they have
+   the parameters' memory.
 2. Gradients come shard by shard, at these leaves, and are added in the tree of Note [Sums of
    ranks]: a process's shards are one subtree, so the sum over processes goes on with the same tree.
    W is a power of two, so that this holds and that a loss's mean over W times fewer rows differs by
@@ -18,7 +19,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import ShapeError
@@ -29,7 +30,6 @@ from rushlight.distributed.reducer import Reducer
 from rushlight.distributed.reducing import ReduceOp, combine
 from rushlight.nn.module import Module
 from rushlight.nn.norm import SyncBatchNorm
-from rushlight.nn.utils.stateless import functional_call
 from rushlight.ops.create.creation import zeros
 from rushlight.ops.view.views import cat, stack
 from rushlight.random import default_generator
@@ -38,6 +38,7 @@ from rushlight.tensor import Tensor, tensor
 from rushlight.utils._pytree import tree_flatten, tree_unflatten
 
 _WORD = (1 << 64) - 1
+_PLAIN = (type(None), bool, int, float, str)  # values that shards may share
 
 
 def stream_of(seed: int, position: int, shard: int) -> int:
@@ -54,35 +55,42 @@ def stream_of(seed: int, position: int, shard: int) -> int:
 class Tree:
     """One parameter's gradients of this process's shards, added as they come."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
         self.parts: dict[tuple[int, int], Tensor] = {}
 
-    def add(self, shard: int, gradient: Tensor) -> Tensor | None:
+    def add(self, path: Sequence[Merge], gradient: Tensor) -> Tensor | None:
         """Put a shard's gradient in; the sum of all, when it was the last."""
-        path = _path(self.count, shard)
-        key, held = path[-1], gradient
-        for above in reversed(path[:-1]):
-            middle = (above[0] + above[1]) // 2
-            sibling = (middle, above[1]) if key[0] < middle else (above[0], middle)
-            other = self.parts.pop(sibling, None)
+        held, parts = gradient, self.parts
+        for own, sibling, is_left in path:
+            other = parts.pop(sibling, None)
             if other is None:
-                self.parts[key] = held
+                parts[own] = held
                 return None
-            held = held.add_(other) if key[0] < middle else other.add_(held)
-            key = above
+            held = held.add_(other) if is_left else other.add_(held)
         return held
 
 
-def _path(count: int, shard: int) -> list[tuple[int, int]]:
-    """The subtrees that a shard is in, the whole first."""
+class Merge(NamedTuple):
+    """A subtree, the one that it is added to, and whether it is the left one."""
+
+    own: tuple[int, int]
+    sibling: tuple[int, int]
+    is_left: bool
+
+
+def merges(count: int, shard: int) -> list[Merge]:
+    """The subtrees that a shard is in, the smallest first, but for the whole."""
     low, high = 0, count
-    found = [(low, high)]
+    found = []
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if shard < middle else (middle, high)
-        found.append((low, high))
-    return found
+        left, right = (low, middle), (middle, high)
+        is_left = shard < middle
+        found.append(Merge(*((left, right) if is_left else (right, left)), is_left))
+        low, high = left if is_left else right
+    return found[::-1]
 
 
 class Shards:
@@ -125,49 +133,80 @@ class Shards:
         if reducer is not None:
             reducer.write = self._accumulate
         self.trees: list[Tree] = []
-        self.awaited: dict[tuple[int, int], Tensor] = {}  # leaves whose gradient is to come
+        self.paths = [merges(self.here, local) for local in range(self.here)]
+        self.leaves: list[list[Tensor]] = [[] for _ in range(self.here)]
 
     # ---- forward ----
 
     def forward(self, inputs: Any, kwargs: Any, finds_unused: bool) -> Any:
         """Each shard's forward; what they give, put together along the first dimension."""
+        try:
+            return self._forward(inputs, kwargs, finds_unused)
+        except BaseException:
+            if self.reducer is not None:
+                self.reducer.active = False  # no backward follows
+            raise
+
+    def _forward(self, inputs: Any, kwargs: Any, finds_unused: bool) -> Any:
         given, spec = tree_flatten((inputs, kwargs))
         cut = self._cut(given)
         seed, position = self._begin()
         if self.reducer is not None:
             self.reducer.prepare(set(), alone=True)  # a gradient is one sum of one forward's
             self.reducer.looks = finds_unused
-        self.trees = [Tree(self.here) for _ in self.parameters]
-        self.awaited = {}
-        outputs, written, leaves = [], [], []
+        self.trees = [Tree() for _ in self.parameters]
+        outputs, written = [], []
         own = default_generator.seed_value, default_generator.position
+        parameters, buffers = self._spots()
         try:
             for local in range(self.here):
                 shard = self.rank * self.here + local
                 default_generator.manual_seed(stream_of(seed, position, shard))
                 args, named = tree_unflatten(cut[local], spec)
-                replaced = self._leaves(local)
-                leaves.append([replaced[name] for name in self.names])
-                buffers = {name: b.clone() for name, b in self.module.named_buffers()}
-                before = {name: b._version for name, b in buffers.items()}
-                replaced.update(buffers)
-                kept = dict(buffers)
-                outputs.append(functional_call(self.module, replaced, args, named))
+                leaves = self._leaves(local)
+                for held, key, number in parameters:
+                    held[key] = leaves[number]
+                copies = [buffer.clone() for _, _, buffer in buffers]
+                before = [copy._memory.version for copy in copies]
+                for (held, key, _), copy in zip(buffers, copies, strict=True):
+                    held[key] = copy
+                outputs.append(self.module(*args, **named))
                 written.append(
                     {
-                        name: replaced[name].detach()
-                        for name, b in kept.items()
-                        if replaced[name] is not b or b._version != before[name]
+                        id(buffer): held[key].detach()
+                        for (held, key, buffer), copy, version in zip(
+                            buffers, copies, before, strict=True
+                        )
+                        if held[key] is not copy or copy._memory.version != version
                     }
                 )
         finally:
+            for held, key, number in parameters:
+                held[key] = self.parameters[number]
+            for held, key, buffer in buffers:
+                held[key] = buffer
             default_generator.seed_value, default_generator.position = own
         default_generator.position += 1
         with no_grad():
-            self._write_buffers(written)
+            self._write_buffers([buffer for _, _, buffer in buffers], written)
         if finds_unused:
-            self._leave_out(outputs, leaves)
+            self._leave_out(outputs)
         return self._joined(outputs)
+
+    def _spots(self) -> tuple[list[tuple[Any, str, int]], list[tuple[Any, str, Tensor]]]:
+        """Where the module holds parameters that need gradients, by number, and its buffers."""
+        numbers = {id(parameter): n for n, parameter in enumerate(self.parameters)}
+        parameters, buffers = [], []
+        seen: set[int] = set()
+        for part in self.module.modules():
+            for key, parameter in part._parameters.items():
+                if id(parameter) in numbers:
+                    parameters.append((part._parameters, key, numbers[id(parameter)]))
+            for key, buffer in part._buffers.items():
+                if buffer is not None and id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    buffers.append((part._buffers, key, buffer))
+        return parameters, buffers
 
     def _cut(self, given: Sequence[Any]) -> list[list[Any]]:
         """The inputs of each shard: tensors are cut along the batch, the rest is for all."""
@@ -200,32 +239,41 @@ class Shards:
         numbers = [int(number) for number in told.tolist()]
         return numbers[0] | numbers[1] << 32, numbers[2]
 
-    def _leaves(self, local: int) -> dict[str, Tensor]:
+    def _leaves(self, local: int) -> list[Tensor]:
         """A shard's own leaves, in the memory of the parameters."""
-        made: dict[str, Tensor] = {}
-        for number, (name, parameter) in enumerate(zip(self.names, self.parameters, strict=True)):
-            leaf = parameter.detach().requires_grad_()
-            leaf.register_post_accumulate_grad_hook(self._reporter(number, local))
-            made[name] = self.awaited[number, local] = leaf
+        made = self.leaves[local]
+        if not made:
+            made.extend(self._leaf(n, local) for n in range(len(self.parameters)))
+        for number, parameter in enumerate(self.parameters):
+            leaf: Any = made[number]
+            if leaf._memory is not parameter._memory or leaf._spec is not parameter._spec:
+                made[number] = self._leaf(number, local)  # it has moved
+            elif leaf.grad is not None:
+                leaf.grad = None  # of a backward pass that failed
         return made
 
-    def _reporter(self, number: int, local: int) -> Any:
-        trees, awaited = self.trees, self.awaited
-
+    def _leaf(self, number: int, local: int) -> Tensor:
         def report(leaf: Any) -> None:
             gradient, leaf.grad = leaf.grad, None
-            awaited.pop((number, local), None)
-            self._arrived(trees, number, local, gradient)
+            self._arrived(number, local, gradient)
 
-        return report
+        leaf = self.parameters[number].detach().requires_grad_()
+        leaf.register_post_accumulate_grad_hook(report)
+        return leaf
 
-    def _arrived(self, trees: Sequence[Tree], number: int, local: int, gradient: Tensor) -> None:
+    def _arrived(self, number: int, local: int, gradient: Tensor) -> None:
+        reducer = self.reducer
+        if reducer is not None and not reducer.active:
+            raise RuntimeError(
+                "DistributedDataParallel: one backward pass for each forward; with shards a second "
+                "one would not be summed"
+            )
         with no_grad():
-            total = trees[number].add(local, gradient)
+            total = self.trees[number].add(self.paths[local], gradient)
             if total is None:
                 return
-            if self.reducer is not None:
-                self.reducer.arrived(number, total)
+            if reducer is not None:
+                reducer.arrived(number, total)
             else:
                 self._accumulate(number, total)
 
@@ -236,11 +284,11 @@ class Shards:
         else:
             parameter.grad.detach().add_(total)
 
-    def _leave_out(self, outputs: Sequence[Any], leaves: Sequence[Sequence[Tensor]]) -> None:
+    def _leave_out(self, outputs: Sequence[Any]) -> None:
         """Zeros for what a shard does not use; a parameter that no shard here uses is unused."""
         used = [
             [id(leaf) in reached for leaf in own]
-            for own, reached in zip(leaves, map(leaves_of, outputs), strict=True)
+            for own, reached in zip(self.leaves, map(leaves_of, outputs), strict=True)
         ]
         if self.reducer is not None:
             nowhere = {n for n in range(len(self.names)) if not any(row[n] for row in used)}
@@ -253,21 +301,21 @@ class Shards:
                         absent = zeros(
                             parameter.shape, dtype=parameter.dtype, device=parameter.device
                         )
-                        self._arrived(self.trees, number, local, absent)
+                        self._arrived(number, local, absent)
 
     # ---- buffers and results ----
 
-    def _write_buffers(self, written: Sequence[dict[str, Tensor]]) -> None:
+    def _write_buffers(self, own: Sequence[Tensor], written: Sequence[dict[int, Tensor]]) -> None:
         """Rule 4 of Note [Shards]."""
-        own = dict(self.module.named_buffers())
-        changed = [name for name in own if any(name in of for of in written)]
         shares = []
-        for name in changed:
-            values = [of.get(name, own[name]) for of in written]
-            if own[name].dtype.kind not in "fc":
-                own[name].copy_(values[0])
+        for buffer in own:
+            if not any(id(buffer) in of for of in written):
+                continue
+            values = [of.get(id(buffer), buffer) for of in written]
+            if buffer.dtype.kind not in "fc":
+                buffer.copy_(values[0])
             else:
-                shares.append((own[name], combine([v.clone() for v in values], ReduceOp.SUM)))
+                shares.append((buffer, combine([v.clone() for v in values], ReduceOp.SUM)))
         kinds: dict[Any, list[tuple[Tensor, Tensor]]] = {}
         for target, total in shares:
             kinds.setdefault((total.dtype, total.device), []).append((target, total))
@@ -288,8 +336,15 @@ class Shards:
 
     def _together(self, column: Sequence[Any]) -> Any:
         """Rows of all shards; a number (a loss) is their mean. See Note [Shards] 2."""
-        if not isinstance(column[0], Tensor):
-            return column[0]
+        first = column[0]
+        if not isinstance(first, Tensor):
+            if isinstance(first, _PLAIN) and all(one == first for one in column):
+                return first
+            raise TypeError(
+                f"DistributedDataParallel: with shards forward gives tensors, or tuples, lists and "
+                f"dicts of them: these can be put together. Got {type(first).__name__}"
+                + (", not the same from all shards" if isinstance(first, _PLAIN) else "")
+            )
         if column[0].dim():
             made: Any = cat(list(column))
         else:

@@ -19,13 +19,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight.distributed import store_server
 from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
 
 _GRACE = 0.5  # seconds for an answer after trouble
+
+
+RAISED = -2  # in place of the mark of a call that raised on that rank alone
+
+
+class Where(NamedTuple):
+    """Where a rank is: the call it makes, and the mark of the one that was asked for."""
+
+    text: str = "it is in no collective"
+    mark: int = -1  # it did not make that call, or long ago
 
 
 class Watch:
@@ -36,9 +46,10 @@ class Watch:
         self.address = host, port
         self.trouble: tuple[int, str] | None = None
         self.left: dict[int, dict[str, int]] = {}
-        self.place: Callable[[], str] = lambda: "it is in no collective"
+        self.place: Callable[[str, int], Where] = lambda group, number: Where()
         self._answers: dict[int, Any] = {}
-        self._places: dict[int, str] = {}
+        self._places: dict[int, Where] = {}
+        self._question = 0  # which `_places` answers
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._next = 0
@@ -51,7 +62,7 @@ class Watch:
         try:
             for line in self.peer.makefile("r"):
                 self._take(json.loads(line))
-        except (OSError, ValueError):
+        except (OSError, ValueError, DistributedError):  # an answer finds it closed, too
             pass
         with self._changed:
             if not self._closed and self.trouble is None:
@@ -61,7 +72,9 @@ class Watch:
 
     def _take(self, told: dict[str, Any]) -> None:
         if "asks" in told:
-            self._send(do="here", asker=told["asks"], text=self.place())
+            text, mark = self.place(told["group"], told["number"])
+            asked = told["question"]
+            self._send(do="here", asker=told["asks"], question=asked, text=text, mark=mark)
             return
         with self._changed:
             if "gone" in told:
@@ -69,7 +82,8 @@ class Watch:
             elif "left" in told:
                 self.left[told["left"]] = told["done"]
             elif "place" in told:
-                self._places[told["place"]] = told["text"]
+                if told["question"] == self._question:  # not one that was given up
+                    self._places[told["place"]] = Where(told["text"], told["mark"])
             else:
                 self._answers[told["id"]] = told["value"]
             self._changed.notify_all()
@@ -101,11 +115,18 @@ class Watch:
         rank, why = self.trouble or (-1, "the store's process ended")
         raise DistributedError(f"rank {rank} is gone while waiting for {what}: {why}", rank)
 
-    def places(self, ranks: Sequence[int], patience: float = 2.0) -> dict[int, str]:
-        """Where each rank is, by its own word; silent ones are missing."""
+    def places(
+        self, ranks: Sequence[int], group: str, number: int, patience: float = 2.0
+    ) -> dict[int, Where]:
+        """Which call with this number of a group each rank made, or else where it is.
+
+        Silent ranks are missing.
+        """
         with self._changed:
             self._places.clear()
-        self._send(do="where")
+            self._question += 1
+            question = self._question
+        self._send(do="where", group=group, number=number, question=question)
         with self._changed:
             self._changed.wait_for(lambda: all(r in self._places for r in ranks), patience)
             return dict(self._places)
@@ -192,7 +213,8 @@ class Store:
 
     def set(self, key: str, value: str | bytes) -> None:
         """Store a value."""
-        text = value if isinstance(value, str) else value.decode("latin-1")
+        given = value.encode() if isinstance(value, str) else value
+        text = given.decode("latin-1")  # a text of any bytes
         self._watch.ask(self._timeout, do="set", key=self._prefix + key, value=text)
 
     def get(self, key: str) -> bytes:

@@ -69,52 +69,61 @@ class Server:
         self.gone: dict[int, str] = {}
         self.lost: list[int] = []  # ranks whose process the launcher saw fail
         self.open = 0
+        self.seen = False  # a client of ours
         self.ended = False
+        self.closed = threading.Event()
 
     def run(self) -> None:
-        """Serve until the last connection closes."""
+        """Serve until the last member's connection closes, or the launcher says so."""
         with selectors.DefaultSelector() as selector:
             self.listener.setblocking(False)
             selector.register(self.listener, selectors.EVENT_READ)
             began = time.monotonic()
-            seen = False
-            while not self.ended and (self.open or not seen):
-                for key, _ in selector.select(1.0):
+            while not self.ended and (self.open or not self.seen):
+                for key, _ in selector.select(0.2):
                     if key.fileobj is self.listener:
-                        seen = self._accept(selector) or seen
+                        self._accept(selector)
                     else:
                         self._read(key.data, selector)
                 while self.lost:
                     self._report(self.lost.pop(0), "its process failed", -1)
-                if not seen and time.monotonic() - began > PATIENCE:
-                    return
-        self.listener.close()
+                if not self.seen and time.monotonic() - began > PATIENCE:
+                    break
+            for key in list(selector.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]
+        self.closed.set()
 
-    def _accept(self, selector: selectors.BaseSelector) -> bool:
+    def end(self) -> None:
+        """End a server that runs in a thread; its port is free then."""
+        self.ended = True
+        self.closed.wait(5.0)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
         try:
             peer, _ = self.listener.accept()
         except OSError:
-            return False
+            return
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(peer, selectors.EVENT_READ, Connection(peer))
         self.open += 1
-        return True
 
     def _read(self, client: Connection, selector: selectors.BaseSelector) -> None:
         try:
             data = client.peer.recv(1 << 16)
         except OSError:
             data = b""
+        lines = (client.rest + data).split(b"\n")
+        client.rest = lines.pop()
+        try:
+            for line in lines:
+                self._line(client, line.decode())
+        except (ValueError, KeyError, TypeError):  # no client of ours; the others are served
+            data = b""
         if not data:
             selector.unregister(client.peer)
             client.peer.close()
             self.open -= 1
             self._lost(client)
-            return
-        lines = (client.rest + data).split(b"\n")
-        client.rest = lines.pop()
-        for line in lines:
-            self._line(client, line.decode())
 
     def _line(self, client: Connection, line: str) -> None:
         if client.kind == "pmi":
@@ -124,6 +133,7 @@ class Server:
         else:
             client.kind, rank = line.split()
             client.rank = int(rank)
+            self.seen = True
             if client.kind == "watch":
                 self.members[client.rank] = client
                 for rank_gone, why in self.gone.items():
@@ -178,11 +188,13 @@ class Server:
             client.tell(id=number, value=None)
         elif what == "where":
             for member in list(self.members.values()):
-                member.tell(asks=client.rank)
+                question = {word: asked[word] for word in ("group", "number", "question")}
+                member.tell(asks=client.rank, **question)
         elif what == "here":
             asker = self.members.get(asked["asker"])
             if asker is not None:
-                asker.tell(place=client.rank, text=asked["text"])
+                answer = {word: asked[word] for word in ("question", "text", "mark")}
+                asker.tell(place=client.rank, **answer)
 
     def _wake(self) -> None:
         """Answer those whose keys are all there."""

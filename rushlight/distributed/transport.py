@@ -13,8 +13,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
+
+MARK_BITS = 15
+_NAP = 50e-6  # seconds
 
 
 class Span(NamedTuple):
@@ -29,12 +34,39 @@ class Span(NamedTuple):
         return Span(self.address + start, count, self.owner)
 
 
+def below(rank: int, root: int, size: int) -> list[int]:
+    """To whom a rank hands a broadcast on, by a binomial tree.
+
+    Rank n, counted from the root, has it from n without its top bit.
+    """
+    place = (rank - root) % size
+    targets = [place + (1 << bit) for bit in range(place.bit_length(), size.bit_length())]
+    return [(n + root) % size for n in reversed(targets) if n < size]
+
+
 class Moving(Protocol):
     """Bytes under way."""
+
+    eager: float  # the share of `Pace.eager` during which it is tested without sleep
 
     def done(self) -> bool:
         """Whether they have arrived; asking moves them on."""
         ...
+
+    def rest(self) -> None:
+        """Sleep for a moment, or until they may have arrived."""
+        ...
+
+
+class Polled:
+    """Bytes under way whose arrival nobody tells."""
+
+    __slots__ = ()
+    eager = 1.0
+
+    def rest(self) -> None:
+        """Sleep for a moment."""
+        time.sleep(_NAP)
 
 
 class Transport(Protocol):
@@ -42,16 +74,21 @@ class Transport(Protocol):
 
     name: str
     on_host: bool
+    moves: bool  # False where bytes are counted only (Note [Planned ranks])
+    shares: bool  # whether ranks of one host may share memory instead (Note [Arenas])
 
-    def exchange(self, sent: Sequence[Span], received: Sequence[Span]) -> Moving:
-        """The n-th span goes to rank n, and rank n's comes into the n-th; spans may be empty."""
+    def exchange(self, sent: Sequence[Span], received: Sequence[Span], mark: int) -> Moving:
+        """The n-th span goes to rank n, and rank n's comes into the n-th; spans may be empty.
+
+        Messages with other marks (of `MARK_BITS`) do not come in.
+        """
         ...
 
-    def spread(self, sent: Span, received: Sequence[Span]) -> Moving:
+    def spread(self, sent: Span, received: Sequence[Span], mark: int) -> Moving:
         """One span goes to all; rank n's comes into the n-th, which lie side by side."""
         ...
 
-    def broadcast(self, span: Span, root: int) -> Moving:
+    def broadcast(self, span: Span, root: int, mark: int) -> Moving:
         """The root's bytes come to all."""
         ...
 
@@ -61,6 +98,10 @@ class Transport(Protocol):
 
     def receive(self, span: Span, source: int, tag: int) -> Moving:
         """Bytes of one rank; -1 is any."""
+        ...
+
+    def batch(self) -> AbstractContextManager[None]:
+        """A block whose messages begin at its end, so that none waits for another one."""
         ...
 
     def subset(self, ranks: Sequence[int], number: int) -> Transport:

@@ -96,25 +96,27 @@ class Worker:
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._last: Work | None = None
+        self._given = self._done = 0  # no call is kept: it has tensors
 
     def submit(self, work: Work) -> Work:
         """Run it after those before it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="collectives", daemon=True)
             self._thread.start()
-        self._last = work
+        self._given += 1
         self._calls.put(work)
         return work
 
     @property
     def is_busy(self) -> bool:
         """Whether a call is under way."""
-        return self._last is not None and not self._last.is_completed()
+        return self._done < self._given
 
     def _serve(self) -> None:
         while (work := self._calls.get()) is not None:
             work._perform()
+            del work
+            self._done += 1
 
     def end(self) -> None:
         """Stop after the last call."""

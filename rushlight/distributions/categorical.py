@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from rushlight.core.dtypes import int64
 from rushlight.distributions import constraints
 from rushlight.distributions.discrete import one_of
 from rushlight.distributions.distribution import Distribution
@@ -16,8 +17,8 @@ from rushlight.distributions.public import (
     probs_to_logits,
     size_of,
 )
+from rushlight.ops.random.distributions import places_in
 from rushlight.tape.program.memo import memo
-from rushlight.tape.record.state import no_grad
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Size
 
@@ -45,6 +46,7 @@ class Categorical(Distribution):
     }
     has_enumerate_support = True
     _parameter_dims: ClassVar[dict[str, int]] = {"probs": 1, "logits": 1}
+    _is_checked = False
 
     def __init__(
         self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
@@ -54,6 +56,7 @@ class Categorical(Distribution):
             raise ValueError(f"Categorical: `{kind}` must have at least one dimension")
         if kind == "probs":
             self.__dict__["probs"] = _normalised(given)
+            self._is_checked = True  # what was given is a distribution, or an error is raised
         else:
             self.__dict__["logits"] = given - given.logsumexp(-1, keepdim=True)
         self._num_events = given.shape[-1]
@@ -97,16 +100,17 @@ class Categorical(Distribution):
         return self.mean
 
     def sample(self, sample_shape: Any = ()) -> Any:
-        sample_shape = size_of(sample_shape)
-        count = math.prod(sample_shape)
-        shape = self._extended_shape(sample_shape)
+        shape, probs = self._extended_shape(sample_shape), self.probs.detach()
+        count = math.prod(shape[: len(shape) - len(self._batch_shape)])
         if count == 0:
-            return ops.empty(
-                tuple(shape), dtype=ops.argmax(self.probs, -1).dtype, device=self.probs.device
-            )
-        with no_grad():
-            drawn = ops.multinomial(self.probs.reshape(-1, self._num_events), count, True)
-            return drawn.t().reshape(tuple(shape))
+            return ops.empty(tuple(shape), dtype=int64, device=probs.device)
+        if probs.dim() > 2:
+            probs = probs.reshape(-1, self._num_events)
+        if self._validate_args and self._is_checked and probs.dtype.itemsize > 2:
+            drawn: Any = places_in(probs, count)
+        else:
+            drawn = ops.multinomial(probs, count, True)
+        return (drawn if count == 1 else drawn.t()).reshape(tuple(shape))
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.distributions.public import ops
+from rushlight.ops.family import read_back
 from rushlight.tape.program.memo import memo
 from rushlight.tape.record.value import Value
 from rushlight.tape.vmap.batched import physical_of
@@ -46,13 +47,28 @@ __all__ = [
 ]
 
 
+_FEW = 64  # elements that are read in less time than a kernel takes to combine them
+
+
+def _few(value: Any) -> list[Any] | None:
+    """The elements of a small tensor, where the host need not wait for them; else None."""
+    spec = value._spec
+    limits = spec.device.device.limits
+    if spec.numel > _FEW or spec.hidden or limits.asynchronous or not limits.computes:
+        return None
+    return read_back.read(value)
+
+
 def everywhere(condition: Any) -> bool:
     """Whether all bools are true; inside `vmap`, for every example.
 
     True on a device that computes nothing.
     """
     whole: Any = physical_of(condition)
-    return not whole._spec.device.device.limits.computes or bool(whole.all())
+    if not whole._spec.device.device.limits.computes:
+        return True
+    bools = _few(whole)
+    return bool(whole.all()) if bools is None else all(bools)
 
 
 class Constraint:
@@ -64,6 +80,10 @@ class Constraint:
     def check(self, value: Any) -> Any:
         """A bool for each value."""
         raise NotImplementedError
+
+    def holds(self, value: Any) -> bool:
+        """Whether every value is inside."""
+        return everywhere(self.check(value))
 
     def __repr__(self) -> str:
         return type(self).__name__.lstrip("_").lower()
@@ -134,6 +154,15 @@ class _Between(Constraint):
         return _is_between(
             value, self.lower_bound, self.upper_bound, self.ends, bool(self.is_discrete)
         )
+
+    def holds(self, value: Any) -> bool:
+        low, high = self.lower_bound, self.upper_bound
+        exact = value._spec.dtype.kind in "iu" and low.__class__ is int and high.__class__ is int
+        if exact and self.ends == "[]" and type(self).check is _Between.check:
+            numbers = _few(value)
+            if numbers is not None:
+                return not numbers or (low <= min(numbers) and max(numbers) <= high)
+        return super().holds(value)
 
     def __repr__(self) -> str:
         return f"{self.name}(lower_bound={self.lower_bound}, upper_bound={self.upper_bound})"
@@ -288,7 +317,22 @@ class MixtureSameFamilyConstraint(Constraint):
 @memo
 def _is_simplex(vector: Value) -> Any:
     v: Any = vector
-    return (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < 1e-6)
+    return (v >= 0).all(-1) & ((v.sum(-1) - 1).abs() < _NEAR)
+
+
+_NEAR = 1e-6
+
+
+class _Vectors(_Test):
+    """A simplex, of which small ones are checked on the host."""
+
+    def holds(self, value: Any) -> bool:
+        numbers = _few(value)
+        if numbers is None or not numbers or value.dim() < 1:
+            return super().holds(value)
+        width = value.shape[-1]
+        rows = [numbers[i : i + width] for i in range(0, len(numbers), width)]
+        return all(min(row) >= 0 and abs(sum(row) - 1) < _NEAR for row in rows)
 
 
 def _is_one_hot(v: Any) -> Any:
@@ -326,7 +370,11 @@ def _is_positive(v: Any, inclusive: bool) -> Any:
 
 
 def _set(
-    name: str, test: Callable[[Any], Any], event_dim: int = 0, is_discrete: bool = False
+    name: str,
+    test: Callable[[Any], Any],
+    event_dim: int = 0,
+    is_discrete: bool = False,
+    kind: type[_Test] = _Test,
 ) -> Constraint:
     """A set with its own class, by which transforms to it are registered."""
     spelled = "".join(word.capitalize() for word in name.split("_"))
@@ -335,8 +383,8 @@ def _set(
         _Test.__init__(self, name, test, event_dim, is_discrete)
 
     body = {"__doc__": f"The set {name}.", "__init__": make, "__reduce__": lambda self: name}
-    kind: Any = type(f"_{spelled}", (_Test,), body)
-    return kind()
+    own: Any = type(f"_{spelled}", (kind,), body)
+    return own()
 
 
 dependent = _Dependent()
@@ -355,7 +403,7 @@ real_vector = independent(real, 1)
 positive = greater_than(0.0)
 nonnegative = greater_than_eq(0.0)
 unit_interval = interval(0.0, 1.0)
-simplex = _set("simplex", _is_simplex, 1)
+simplex = _set("simplex", _is_simplex, 1, kind=_Vectors)
 lower_triangular = _set("lower_triangular", _is_lower, 2)
 lower_cholesky = _set("lower_cholesky", _is_lower_cholesky, 2)
 corr_cholesky = _set("corr_cholesky", _is_corr_cholesky, 2)

@@ -43,7 +43,7 @@ class Distribution:
             ):
                 continue  # unknown, or computed from the given parameter
             value = getattr(self, name)
-            if not constraints.everywhere(constraint.check(value)):
+            if not constraint.holds(value):
                 raise ValueError(
                     f"{type(self).__name__}: {name} of shape {tuple(value.shape)} must satisfy "
                     f"{constraint!r}, but not all of it does:\n{value}"
@@ -82,11 +82,22 @@ class Distribution:
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         """The same distribution with parameters expanded to a shape; nothing is copied."""
         shape = Size(batch_shape)
-        new = self.__new__(type(self))
+        new = self.__new__(type(self)) if _instance is None else _instance
+        given = dict(new.__dict__)  # what the `expand` of a class has set
         new.__dict__.update(self.__dict__)
         self._expand_into(new, shape)
         new._batch_shape = shape
+        new.__dict__.update(given)
         return new
+
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """An empty distribution for `expand` of a class that defines it."""
+        if _instance is None and type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(
+                f"{type(self).__name__} defines __init__ and no expand; it needs an expand of its "
+                "own"
+            )
+        return self.__new__(type(self)) if _instance is None else _instance
 
     def _expand_into(self, new: Any, shape: Any) -> None:
         """Set the attributes of `new` that have the batch's shape, expanded."""
@@ -177,7 +188,7 @@ class Distribution:
         support = self.support
         if constraints.is_dependent(support):
             return
-        if not constraints.everywhere(support.check(given)):
+        if not support.holds(given):
             raise ValueError(
                 f"{name}: the value must be within the support {support!r}, got\n{given}"
             )

@@ -23,6 +23,11 @@ class _Ops:
 ops = _Ops()
 
 
+@enable_grad()
+def _with_gradients(function: Callable[[Any], Any], given: Any) -> Any:
+    return function(given)
+
+
 class lazy_property:
     """A property that is computed at its first use, with gradients, and kept as an attribute."""
 
@@ -34,8 +39,7 @@ class lazy_property:
     def __get__(self, instance: Any, kind: Any = None) -> Any:
         if instance is None:
             return property(self.wrapped, doc=self.__doc__)
-        with enable_grad():
-            value = self.wrapped(instance)
+        value = _with_gradients(self.wrapped, instance)
         setattr(instance, self.__name__, value)
         return value
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import codecs
 import collections
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable
 from typing import Any
 
@@ -25,12 +26,13 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError, OutOfMemoryError, RushlightError
 from rushlight.core.shapes import Size
-from rushlight.devices.shared.registry import names
+from rushlight.devices.shared.registry import names, pool_of
 from rushlight.io.limits import Ledger, UnsafeFile
 from rushlight.naming import device
 from rushlight.nn import parameter
 from rushlight.ops.create import creation
 from rushlight.sparse import coo, csr
+from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tensor import Tensor
 
@@ -69,6 +71,8 @@ _SPARSE_COST, _ROWS_COST = (
     1000,
 )
 _DENSE = (Tensor, parameter.Parameter, parameter.Buffer)
+_STORED = (storage.UntypedStorage, *storage.KINDS.values())
+_SIZES = (tuple, Size, list)
 _FACTORIES = (
     *(bool, bytearray, bytes, complex, dict, float, frozenset, int, list, set, str, tuple),
     *(collections.Counter, collections.OrderedDict),
@@ -83,7 +87,8 @@ class Maker:
     ) -> None:
         self.ledger = ledger
         self.move = move
-        self.dry = False  # whether layouts are skipped: see Note [PyTorch's files]
+        # Whether one tensor stands for all: see Note [PyTorch's files].
+        self.dry: Any = None
         self.enter = enter  # checks a key before it goes into a container
         self.checked: dict[tuple[int, Any, bool], Any] = {}  # indices that were read already
 
@@ -95,6 +100,8 @@ class Maker:
                 f"load: the file calls {_printable(function)}, which is no constructor of tensors "
                 "or containers"
             )
+        if self.dry is not None and made in _OF_TENSORS:
+            return self.dry
         try:
             return made(self, *_arguments(function, args))
         except (UnsafeFile, DeviceError, OutOfMemoryError):
@@ -134,6 +141,10 @@ class Maker:
         _fit("bytearray", args, bytes)
         self.ledger.spend(len(args[0]))
         return bytearray(args[0])
+
+    def no_bytes(self, *args: Any) -> bytes:
+        _fit("bytes", args)
+        return b""
 
     def encoded(self, *args: Any) -> bytes:
         """Bytes in pickle protocols that have no opcode for them."""
@@ -193,14 +204,19 @@ class Maker:
     # ---- tensors ----
 
     def tensor(self, *args: Any) -> Any:
-        _fit("a tensor", args, (bytes, bytearray), DType, (tuple, Size, list), str, bool)
-        raw, dtype, shape, where, requires_grad = args
+        _fit("a tensor", args[:5], (bytes, bytearray), DType, (tuple, Size, list), str, bool)
+        _fit("the strides of a tensor", args[5:], *[(tuple, list)] * len(args[5:6]))
+        raw, dtype, shape, where, requires_grad = args[:5]
         self._known(where)
-        self.ledger.spend(len(raw))
+        made = self.placed(raw, dtype, shape, where, *args[5:])
+        return creation.requiring(made, requires_grad)
+
+    def placed(self, raw: bytes, dtype: DType, shape: Any, where: str, strides: Any = None) -> Any:
+        """A tensor on the device from which it was saved, or where `move` puts it."""
+        self.ledger.spend(len(raw) * (1 if strides is None else 2))
         if self.move is None:
-            return interop.from_pickle(raw, dtype, shape, where, requires_grad)
-        value = self.move(interop.from_pickle(raw, dtype, shape, "cpu", False), where)
-        return creation.requiring(value, requires_grad)
+            return interop.from_pickle(raw, dtype, shape, where, False, strides)
+        return self.move(interop.from_pickle(raw, dtype, shape, "cpu", False, strides), where)
 
     def _known(self, where: str) -> None:
         if where not in names():
@@ -210,40 +226,106 @@ class Maker:
         _fit("a part of memory", args, _DENSE, DType, (tuple, Size, list), (tuple, list), int, bool)
         return interop.from_shared(*args)
 
+    # ---- PyTorch's: see Note [PyTorch's files] ----
+
     def layout(self, *args: Any) -> Any:
-        """PyTorch's form of a tensor: memory, the first element, sizes and strides."""
-        kinds = (tuple, Size, list)
-        _fit("a tensor", args[:6], _DENSE, int, kinds, kinds, bool, collections.OrderedDict)
-        memory, first, shape, strides, requires_grad = args[:5]
+        """A tensor: memory of numbers, the first element, sizes and strides."""
+        _fit("a tensor", args[:6], _STORED, int, _SIZES, _SIZES, bool, collections.OrderedDict)
         if len(args) > 6 and args[6]:
             raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
-        if self.dry:
-            return memory
-        dtype = memory._spec.dtype
-        return interop.from_shared(
-            memory, dtype, shape, strides, first * dtype.itemsize, requires_grad
-        )
+        return self._laid(args[:5], getattr(args[0], "dtype", dtypes.uint8))
 
     def typed_layout(self, *args: Any) -> Any:
-        """The same of bytes, with a dtype; None stands for attributes that are not used here."""
-        kinds = (tuple, Size, list)
-        wanted = (_DENSE, int, kinds, kinds, bool, collections.OrderedDict, DType)
+        """The same of memory of any type, with a dtype."""
+        wanted = (_STORED, int, _SIZES, _SIZES, bool, collections.OrderedDict, DType)
         _fit("a tensor", args[:7], *wanted)
-        memory, first, shape, strides, requires_grad, _, dtype = args[:7]
-        if len(args) > 7 and args[7] is not None:
+        if len(args) > 7 and args[7]:
             raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
-        if self.dry:
-            return memory
-        return interop.from_shared(
-            memory, dtype, shape, strides, first * dtype.itemsize, requires_grad
-        )
+        return self._laid(args[:5], args[6])
+
+    def older_layout(self, *args: Any) -> Any:
+        """The same in files of PyTorch before 0.4, which do not tell of gradients."""
+        _fit("a tensor", args, _STORED, int, _SIZES, _SIZES)
+        return self._laid((*args, False), getattr(args[0], "dtype", dtypes.uint8))
+
+    def _laid(self, given: tuple[Any, ...], dtype: DType) -> Any:
+        memory, first, shape, strides, requires_grad = given
+        _check_stored(dtype)
+        untyped, offset = memory.untyped(), first * dtype.itemsize
+        pool = untyped._memory.pool
+        spec = interop.pickled_spec(pool, dtype, shape, strides, offset, untyped.used)
+        at = offset if spec.numel else 0
+        made = call.rooted(call.lay(spec, untyped._memory, at))
+        return creation.requiring(made, requires_grad)
+
+    def without_memory(self, *args: Any) -> Any:
+        """A tensor of the device "meta"."""
+        _fit("a tensor", args, DType, _SIZES, _SIZES, bool)
+        dtype, shape, strides, requires_grad = args
+        _check_stored(dtype)
+        spec = interop.pickled_spec(pool_of("null"), dtype, shape, strides, 0, 1 << 62)
+        return creation.requiring(creation.empty_spec(spec), requires_grad)
+
+    def pytorch_sparse(self, *args: Any) -> Any:
+        _fit("a sparse tensor", args, creation.MemoryFormat, tuple)
+        layout, parts = args
+        if layout is creation.sparse_coo and len(parts) in (3, 4):
+            indices, values, shape, coalesced = (*parts, None)[:4]
+            return self.sparse(indices, values, shape, coalesced is True, False)
+        if layout is creation.sparse_csr:
+            return self.sparse_rows(*parts, False)
+        raise UnsafeFile(f"load: a sparse tensor of layout {layout.name} is not read here")
+
+    def with_state(self, *args: Any) -> Any:
+        """A tensor with attributes, or of a class that the program named."""
+        _fit("a tensor", args[2:3], tuple)
+        if len(args) != 4 or _BY_FUNCTION.get(id(args[0])) not in _OF_TENSORS:
+            raise UnsafeFile("load: a tensor with attributes is made by what makes no tensor")
+        function, kind, parts, state = args
+        made = self.make(function, parts)
+        if kind not in (Tensor, parameter.Parameter) and not is_safe(kind):
+            raise UnsafeFile(
+                f"load: a tensor is made {_printable(kind)}, which is no class of them"
+            )
+        if is_safe(kind) and issubclass(kind, Tensor):
+            made = Tensor._make_subclass(kind, made, made.requires_grad)  # type: ignore[attr-defined]
+        return self._with_attributes(made, state)
+
+    def _with_attributes(self, made: Any, state: Any) -> Any:
+        if state.__class__ is tuple and len(state) == 2 and not state[1]:
+            state = state[0]  # what objects with slots give
+        if is_of_safe_class(made) and hasattr(made, "__setstate__"):
+            made.__setstate__(state)
+            return made
+        if state.__class__ is not dict:
+            raise UnsafeFile("load: attributes of a tensor are given by what is no dict")
+        left = dict(state)
+        if left.get("_is_buffer") is True and made.__class__ is Tensor:
+            made = parameter.Buffer(made, persistent=left.pop("persistent", True) is True)
+            del left["_is_buffer"]
+        if left.pop("requires_grad", False) is True:
+            made = made.requires_grad_(True)
+        attach(made, left)
+        return made
 
     def pytorch_parameter(self, *args: Any) -> Any:
         _fit("Parameter", args, _DENSE, bool, collections.OrderedDict)
         return parameter.Parameter(*args[:2])
 
+    def parameter_with_state(self, *args: Any) -> Any:
+        return self._with_attributes(self.pytorch_parameter(*args[:-1]), args[-1])
+
     def pytorch_device(self, *args: Any) -> Any:
         return self.device(*args, *[None] * (len(args) == 1))
+
+    def named_layout(self, *args: Any) -> Any:
+        _fit("a layout", args, str)
+        found = _LAYOUTS.get(args[0])
+        if found is None:
+            raise UnsafeFile(f"load: there is no layout called {_printable(args[0])}")
+        return found
+
+    # ---- parameters and buffers ----
 
     def parameter(self, *args: Any) -> Any:
         _fit("Parameter", args, _DENSE, bool)
@@ -260,6 +342,8 @@ class Maker:
         return parameter.UninitializedBuffer(*self._lazy(args))
 
     def _lazy(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(args) == 1:  # PyTorch's, which are of the default device and dtype
+            args = (*args, "cpu", dtypes.float32)
         _fit("a parameter without a shape", args, bool, str, DType)
         requires_grad, where, dtype = args
         kind = where.removesuffix(":0")
@@ -301,24 +385,53 @@ class Maker:
         return storage._over(*args)
 
 
-_DTYPES = {dtype.name: dtype for dtype in dtypes.ANY}
+_DTYPES = {dtype.name: dtype for dtype in dtypes.STORED}
 
 
-def _layout() -> None:
-    """In the table of constructors: PyTorch's `_rebuild_tensor_v2`."""
+def _check_stored(dtype: DType) -> None:
+    if dtype not in dtypes.STORED:
+        raise UnsafeFile(
+            f"load: a tensor of {dtype.name}, which is only a name here; convert it to another "
+            "dtype with PyTorch first"
+        )
 
 
-def _typed_layout() -> None:
-    """PyTorch's `_rebuild_tensor_v3`."""
+def _named(name: str) -> Callable[[], None]:
+    """Stands for a function of PyTorch in the table of constructors."""
+
+    def stand_in() -> None:
+        """Never called: its maker is."""
+
+    stand_in.__qualname__ = name
+    return stand_in
 
 
-def _parameter() -> None:
-    """PyTorch's `_rebuild_parameter`."""
-
-
-def _torch_device() -> None:
-    """PyTorch's `device`."""
-
+# By PyTorch's names: functions that make tensors.
+_TENSORS = {
+    "_utils._rebuild_tensor": Maker.older_layout,
+    "_utils._rebuild_tensor_v2": Maker.layout,
+    "_utils._rebuild_tensor_v3": Maker.typed_layout,
+    "_utils._rebuild_meta_tensor_no_storage": Maker.without_memory,
+    "_utils._rebuild_sparse_tensor": Maker.pytorch_sparse,
+    "_utils._rebuild_parameter": Maker.pytorch_parameter,
+    "_utils._rebuild_parameter_with_state": Maker.parameter_with_state,
+    "_tensor._rebuild_from_type_v2": Maker.with_state,
+}
+_OF_TENSORS = frozenset(_TENSORS.values())
+PYTORCHS: dict[str, tuple[Any, Callable[..., Any]]] = {
+    f"torch.{name}": (_named(name), made) for name, made in _TENSORS.items()
+}
+PYTORCHS |= {
+    "torch.Size": (Size, Maker.size),
+    "torch.device": (_named("device"), Maker.pytorch_device),
+    "torch.serialization._get_layout": (_named("_get_layout"), Maker.named_layout),
+    "torch.nn.parameter.UninitializedParameter": (
+        parameter.UninitializedParameter,
+        Maker.lazy_parameter,
+    ),
+    "torch.nn.parameter.UninitializedBuffer": (parameter.UninitializedBuffer, Maker.lazy_buffer),
+    "torch.nn.parameter.Parameter": (parameter.Parameter, Maker.parameter),
+}
 
 _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("builtins.set", set, Maker.set_of),
@@ -326,6 +439,7 @@ _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("builtins.complex", complex, Maker.complex_of),
     ("builtins.slice", slice, Maker.slice_of),
     ("builtins.bytearray", bytearray, Maker.bytearray_of),
+    ("builtins.bytes", bytes, Maker.no_bytes),
     ("_codecs.encode", codecs.encode, Maker.encoded),
     ("collections.OrderedDict", collections.OrderedDict, Maker.ordered_dict),
     ("collections.Counter", collections.Counter, Maker.counter),
@@ -351,11 +465,7 @@ _MAKERS: list[tuple[str, Any, Callable[..., Any]]] = [
     ("rushlight.sparse.csr.from_pickle", csr.from_pickle, Maker.sparse_rows),
     ("rushlight.storage._from_bytes", storage._from_bytes, Maker.untyped_storage),
     ("rushlight.storage._over", storage._over, Maker.typed_storage),
-    ("torch._utils._rebuild_tensor_v2", _layout, Maker.layout),
-    ("torch._utils._rebuild_tensor_v3", _typed_layout, Maker.typed_layout),
-    ("torch._utils._rebuild_parameter", _parameter, Maker.pytorch_parameter),
-    ("torch.Size", Size, Maker.size),
-    ("torch.device", _torch_device, Maker.pytorch_device),
+    *[(name, function, maker) for name, (function, maker) in PYTORCHS.items()],
 ]
 
 # Objects that a file may name without calling them: memory formats, and factories of defaultdicts.
@@ -367,13 +477,14 @@ _NAMES |= {
     f"builtins.{kind.__name__}": kind for kind in _FACTORIES if kind.__module__ == "builtins"
 }
 
-# PyTorch's dtypes, and its classes of memory, which stand for their dtypes.
-_NAMES |= {f"torch.{dtype.name}": dtype for dtype in dtypes.ANY}
-_NAMES |= {f"torch.{word}Storage": dtype for dtype, word in dtypes.WORDS.items()}
-_NAMES |= {
-    "torch.storage.UntypedStorage": dtypes.uint8,
-    "torch.ComplexFloatStorage": dtypes.complex64,
-    "torch.ComplexDoubleStorage": dtypes.complex128,
+# PyTorch's dtypes and formats, and its classes of memory, which stand for their dtypes.
+_NAMES |= {f"torch.{dtype.name}": dtype for dtype in (*dtypes.STORED, *dtypes.NAMED_ONLY.values())}
+_NAMES |= {f"torch.{name}": kind.dtype for name, kind in storage.KINDS.items()}
+_NAMES |= {f"torch.{f.name}": f for f in _FORMATS}
+_NAMES |= {"torch.storage.UntypedStorage": storage.UntypedStorage, "torch.Tensor": Tensor}
+
+_LAYOUTS = {
+    f"torch.{f.name}": f for f in _FORMATS if f.name in ("strided", "sparse_coo", "sparse_csr")
 }
 
 KNOWN: dict[str, Any] = _NAMES | {name: function for name, function, _ in _MAKERS}
@@ -396,7 +507,11 @@ def find(module: Any, name: Any) -> Any:
     """The object that a file names."""
     if module.__class__ is not str or name.__class__ is not str:
         raise UnsafeFile("load: the file names something by what is no text")
-    module = "builtins" if module == "__builtin__" else module  # as Python 2 wrote it
+    dotted = f"{module}.{name}"
+    if dotted in SAFE:
+        return SAFE[dotted]
+    # Protocol 2 has the names of Python 2.
+    module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
     dotted = f"{module}.{name}"
     if dotted in SAFE:
         return SAFE[dotted]

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
+import mmap as mapping
 import os
 import pickle
 from collections.abc import Callable
 from typing import IO, Any
 
-from rushlight import interop
-from rushlight.core.dtypes import DType
-from rushlight.io import pytorch, reading
-from rushlight.io.constructors import Mover
-from rushlight.io.limits import UnsafeFile
-from rushlight.ops.create import creation
+from rushlight.core.errors import RushlightError
+from rushlight.io import pytorch
+from rushlight.io.limits import TruncatedFile
 from rushlight.ops.create.creation import resolve_pool
 from rushlight.tape.record.value import Value
 from rushlight.tensor import device
-
-
-class _Trusting(pickle.Unpickler):
-    """Python's unpickler, which runs code of the file; makes tensors by `move`."""
-
-    def __init__(self, file: Any, move: Mover | None, **named: Any) -> None:
-        super().__init__(file, **named)
-        self.move = move
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("rushlight.interop", "from_pickle") and self.move is not None:
-            return self.made
-        return super().find_class(module, name)
-
-    def persistent_load(self, name: Any) -> Any:
-        """A zip file as a pickle reader takes it: "P" asks for an object by a name."""
-        raise UnsafeFile(reading.foreign("a zip file"))
-
-    def made(
-        self, raw: bytes, dtype: DType, shape: tuple[int, ...], device: str, requires_grad: bool
-    ) -> Value:
-        assert self.move is not None
-        value = self.move(interop.from_pickle(raw, dtype, shape, "cpu", False), device)
-        return creation.requiring(value, requires_grad)
 
 
 def load(
@@ -60,41 +34,52 @@ def load(
     Args:
         f (path or file): What is read.
         map_location: The device of the tensors: a device, a dict or a function, as above.
-        pickle_module (module): Used where `weights_only` is False; by default Python's.
+        pickle_module (module): Its Unpickler reads the file, which is trusted then.
         weights_only (bool): False runs the file's own code: only for files that you trust.
-        mmap (bool): Map the file into memory instead of reading it.
+        mmap (bool): Leave the elements in the file until they are used. Writes to the tensors do
+            not change the file, which must not be changed by others while they live.
         pickle_load_args: Passed on to the pickle module.
     """
-    how = (map_location, weights_only is None or weights_only, pickle_load_args)
+    careful = pickle_module is None if weights_only is None else weights_only
+    if careful and pickle_module is not None:
+        raise RushlightError(
+            "load: weights_only=True reads a file without a pickle module; leave pickle_module out"
+        )
+    unpickler = None if careful else (pickle_module or pickle).Unpickler
+    way = pytorch.Way(_placing(map_location), unpickler, pickle_load_args)
     if hasattr(f, "read"):
-        return _read_pickle(f, *how)
+        if mmap:
+            raise ValueError("load: mmap=True needs the path of a file, got a file object")
+        return _read(f, way)
     if not isinstance(f, (str, bytes, os.PathLike)):
         raise AttributeError(
             f"load: a path, or a file with read(), is needed, got {type(f).__name__}"
         )
     with open(f, "rb") as file:
-        return _read_pickle(file, *how)
+        if not mmap:
+            return _read(file, way)
+        if not os.fstat(file.fileno()).st_size:
+            raise TruncatedFile("load: Ran out of input: the file is empty")
+        # A write to the memory copies the page and leaves the file as it is.
+        return _read(file, way, mapping.mmap(file.fileno(), 0, access=mapping.ACCESS_COPY))
 
 
-def _read_pickle(file: IO[bytes], map_location: Any, careful: bool, named: dict[str, Any]) -> Any:
-    move = _placing(map_location)
-    if _is_pytorchs(file):
-        named.pop("fix_imports", None)
-        return pytorch.read(file, move, **named)
-    if not careful:
-        return _Trusting(file, move, **named).load()
-    named.pop("fix_imports", None)  # Python 2's names
-    return reading.read(file, move, **named)
+def _read(file: IO[bytes], way: pytorch.Way, mapped: Any = None) -> Any:
+    if mapped is not None or _is_pytorchs(file):
+        return pytorch.read(file, way, mapped)
+    if way.unpickler is None:
+        return way.reader(file).load()
+    return pytorch.trusting(way.unpickler, pytorch.Trusted(way.move))(file, **way.named).load()
 
 
 def _is_pytorchs(file: IO[bytes]) -> bool:
-    """Whether PyTorch wrote it: an archive, or a file that begins with its number."""
+    """Whether it has PyTorch's format: an archive, or the older one."""
     if not getattr(file, "seekable", bool)():
         return False
     start = file.tell()
-    head = file.read(len(pytorch.OLDER))
+    head = file.read(pytorch.HEAD)
     file.seek(start)
-    return head[:4] == reading.ZIP or head == pytorch.OLDER
+    return isinstance(head, bytes) and pytorch.is_pytorchs(head)
 
 
 def _placing(map_location: Any) -> Callable[[Value, str], Value] | None:

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from rushlight.io.archive import BEGIN
 from rushlight.io.constructors import Maker, Mover, attach, find, is_of_safe_class, is_safe
 from rushlight.io.keys import Keys
 from rushlight.io.limits import DEPTH, Ledger, TruncatedFile, UnsafeFile
@@ -32,14 +33,8 @@ _CHUNK = 1 << 16
 _LONGEST_NAME = 1000
 _DEFAULTS_DEPTH = 100  # nested defaultdicts: Python frees them by recursion in C
 MAGIC = 0x1950A86A20F9469CFC6C  # the first object in PyTorch's files before they were zip files
-ZIP = b"PK\x03\x04"
 
 _DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
-
-
-def read(file: Any, move: Mover | None, encoding: str = "ASCII", errors: str = "strict") -> Any:
-    """The next object of a file."""
-    return Reader(file, move, encoding, errors).load()
 
 
 class _Stop(Exception):
@@ -98,7 +93,7 @@ class Reader:
         raise UnsafeFile("load: the file asks for memory by a key, and has none")
 
     def refuse_opcode(self, key: bytes) -> NoReturn:
-        if self.ledger.given == 1 and key == b"P" and self.take(3) == ZIP[1:]:
+        if self.ledger.given == 1 and key == b"P" and self.take(3) == BEGIN[1:]:
             raise UnsafeFile(foreign("a zip file"))
         raise UnsafeFile(
             f"load: {key!r} at byte {self.ledger.given - 1} is not in the list of what a file may "
@@ -110,8 +105,12 @@ class Reader:
 
     def take(self, count: int) -> bytes:
         """The next `count` bytes."""
-        if self.left is not None and count > self.left - self.ledger.given:
-            raise TruncatedFile("load: Ran out of input: the file ends before what it describes")
+        if self.left is not None:
+            if count > self.left:
+                raise TruncatedFile(
+                    "load: Ran out of input: the file ends before what it describes"
+                )
+            self.left -= count
         if count <= _CHUNK or self.left is not None:
             data = self.read(count)
             if len(data) != count:

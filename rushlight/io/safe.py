@@ -5,12 +5,14 @@
    the range of its bytes) and the bytes.
 2. All of the header is checked before memory is allocated: ranges have the size of dtype and shape,
    follow each other without gaps to the end of the file, and belong to one tensor each.
+3. An index (JSON) tells for each name the file that has it; the files lie beside the index.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import mmap as mapping
 import os
 import struct
 from collections.abc import Mapping
@@ -19,15 +21,25 @@ from typing import Any, NamedTuple
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import KindError, RushlightError
-from rushlight.core.shapes import numel
-from rushlight.interop import from_pickle, pickled_shape, to_bytes
+from rushlight.core.shapes import Spec, numel
+from rushlight.interop import from_numpy, from_pickle, make_truths, pickled_shape, to_bytes
 from rushlight.io.limits import UnsafeFile
-from rushlight.io.writing import replacing
+from rushlight.io.replacing import replacing
 from rushlight.ops.create.creation import resolve_pool
+from rushlight.tape.record import call
 from rushlight.tensor import Tensor
 
 LONGEST_HEADER = 100_000_000  # bytes, by the format
-_WIDTHS = {"bool": "BOOL", "bfloat16": "BF16", "complex64": "C64"}
+_WIDTHS = {
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
+}
 _LETTERS = {"u": "U", "i": "I", "f": "F"}
 _WORDS = {
     d.name: _WIDTHS.get(d.name) or f"{_LETTERS[d.kind]}{8 * d.itemsize}" for d in dtypes.ALL
@@ -107,16 +119,73 @@ def _check_names(tensors: Any, metadata: Any) -> None:
             )
 
 
-def load_file(filename: str | os.PathLike[str], device: Any = None) -> dict[str, Any]:
-    """Read named tensors to a device.
+def load_file(
+    filename: str | os.PathLike[str], device: Any = None, *, mmap: bool = False
+) -> dict[str, Any]:
+    """Read named tensors to a device, one after the other.
 
     Args:
-        filename (path): The file.
+        filename (path): The file, or the index of several (`model.safetensors.index.json`).
         device (device): The device of the tensors; None for the default.
+        mmap (bool): Leave the elements in the file until they are used; for the CPU. Writes to the
+            tensors do not change the file, which must not be changed by others while they live.
     """
     where = resolve_pool(device).device.name
-    with open(filename, "rb") as file:
-        return _read_tensors(file, os.fstat(file.fileno()).st_size, where)
+    if mmap and where != "cpu":
+        raise RushlightError(
+            f"load_file: a file is mapped to the CPU's memory, not to {where}; leave mmap out"
+        )
+    path = os.fspath(filename)
+    if path.endswith(".json"):
+        return _read_shards(path, where, mmap)
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return _map_tensors(file, size) if mmap else _read_tensors(file, size, where)
+
+
+def _read_shards(path: str, where: str, mapped: bool) -> dict[str, Any]:
+    """The tensors of the files that an index names: see Note [safetensors] 3."""
+    with open(path, "rb") as file:
+        try:
+            index = json.loads(file.read().decode(), object_pairs_hook=_once)
+        except (ValueError, RecursionError) as error:
+            raise UnsafeFile(f"load_file: the index cannot be read: {error}") from error
+    places = index.get("weight_map") if index.__class__ is dict else None
+    if places.__class__ is not dict or any(shard.__class__ is not str for shard in places.values()):
+        raise UnsafeFile("load_file: the weight_map of an index is a table of files by names")
+    found: dict[str, dict[str, Any]] = {}
+    for shard in dict.fromkeys(places.values()):
+        if os.path.basename(shard) != shard or shard.endswith(".json"):
+            raise UnsafeFile(f"load_file: the index names {shard[:100]!r}, which is no file beside")
+        file_path = os.path.join(os.path.dirname(path), shard)
+        found[shard] = load_file(file_path, where, mmap=mapped)
+    missing = [name for name, shard in places.items() if name not in found[shard]]
+    if missing:
+        raise UnsafeFile(
+            f"load_file: {missing[0]!r} is not in {places[missing[0]]!r}, as the index says"
+        )
+    return {name: found[shard][name] for name, shard in places.items()}
+
+
+def _map_tensors(file: Any, size: int) -> dict[str, Any]:
+    import numpy as np
+
+    entries, start = read_header(file, size)
+    # A write to the memory copies the page and leaves the file as it is.
+    mapped = mapping.mmap(file.fileno(), size, access=mapping.ACCESS_COPY)
+    found: dict[str, Any] = {}
+    for entry in entries:
+        at, count = start + entry.begin, entry.end - entry.begin
+        if at % entry.dtype.itemsize or not count:
+            raw = mapped[at : at + count]
+            found[entry.name] = from_pickle(raw, entry.dtype, entry.shape, "cpu", False)
+            continue
+        whole = from_numpy(np.frombuffer(mapped, np.uint8, count, at))
+        if entry.dtype is dtypes.bool_:
+            make_truths(whole)
+        spec = Spec.of(whole._spec.device, entry.dtype, entry.shape)
+        found[entry.name] = call.lay(spec, whole._memory)
+    return found
 
 
 def load(data: bytes, device: Any = None) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from rushlight.memory.watching import (
     FORWARD,
     STEP,
     Birth,
+    CopiedOut,
     Dropped,
     Origin,
     Rebuilt,
@@ -123,6 +124,7 @@ class Account:
         self.spans: list[Span] = []
         self.drops: list[Span] = []
         self.rebuilds: list[Rebuilt] = []
+        self.copies: list[CopiedOut] = []
         self.limit: int | None = None  # the least budget's
         self.seconds: dict[Origin, float] = {}  # of the op of each block
         self.elapsed = 0.0
@@ -209,6 +211,8 @@ class _Reader:
                 self.dropping.append(event.birth)
             elif isinstance(event, Rebuilt):
                 self._move(event)
+            elif isinstance(event, CopiedOut):
+                self.accounts[event.pool].copies.append(event)
         end = self.recorder.ended or self.recorder.now()
         self._time(end)
         for (pool, room), moments in self.gone.items():

@@ -18,6 +18,7 @@ from rushlight.tape.memory import tracebacks
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.offload import Offload
 from rushlight.tape.memory.policy import Policy
+from rushlight.tape.memory.rebuild import scratch_left
 from rushlight.tape.memory.refusal import refuse
 from rushlight.tape.memory.region import Region, begin_growth
 from rushlight.tape.memory.replay import LOCK
@@ -34,11 +35,16 @@ def parse_bytes(size: float | str) -> int:
     Args:
         size (number or str): Bytes, or a number with a unit.
     """
+    wanted = "a size is a number of bytes or like '64MiB' or '1.5GB'"
     if not isinstance(size, str):
-        return int(size)
+        try:
+            return int(size)
+        except (TypeError, ValueError, OverflowError) as error:  # a list, nan, infinity
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{wanted}, got {size!r}") from None
     match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([a-zA-Z]*)\s*", size)
     if match is None or match[2].lower() not in _UNITS:
-        raise ValueError(f"a size is a number of bytes or like '64MiB' or '1.5GB', got {size!r}")
+        raise ValueError(f"{wanted}, got {size!r}")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
@@ -116,7 +122,8 @@ class budget(Region):
     ) -> None:
         self.state.__exit__(kind, error, trace)
         if kind is not None:
-            FORESIGHT.forget()
+            with LOCK:  # other threads' calls may be noted
+                FORESIGHT.forget()
         if self.offload is not None:
             with LOCK:
                 self.offload.begin()
@@ -147,9 +154,9 @@ def set_budget(
 
     Args:
         limit (int or str): Bytes, or a text such as "2GiB"; None for no limit.
-        device (device): The device; None for every device.
+        device (device): The device; None for every device but `null`, which takes no memory.
         policy (Policy): What is dropped first; None for the default policy.
-        offload (bool, str or path): Where dropped values go; see `Budget`.
+        offload (bool, str or path): Where dropped values go; see `budget`.
     """
     state = STATE.get()
     if state.region is not PROGRAM.region:
@@ -174,7 +181,7 @@ def get_budget(device: Any = None) -> int | None:
     Args:
         device (device): A device or its name; None for the default device.
     """
-    return resolve_pool(device).limit
+    return Pool.bound(resolve_pool(device))
 
 
 def _program_budgets() -> list[budget]:
@@ -233,9 +240,24 @@ _OFFLOADS: dict[str, bool | str] = {
 
 def _bound(pool: Pool) -> int | None:
     """The least limit of the budgets around the calling thread."""
-    region, least = STATE.get().region, None
+    region = STATE.get().region
+    if region is None:
+        return None
+    bounds: dict[Pool, int | None] = region.bounds
+    if pool not in bounds:
+        bounds[pool] = _least(region, pool)
+    return bounds[pool]
+
+
+def _least(region: Region | None, pool: Pool) -> int | None:
+    least = None
+    # The program's budget of every device is not for `null`, which takes no memory: models are
+    # built there that are larger than any.
+    free = _program_budgets() if pool.device.name == "null" else []
     while region is not None:
-        if isinstance(region, budget) and (region.pool is None or region.pool is pool):
+        if isinstance(region, budget) and (
+            region.pool is pool or (region.pool is None and region not in free)
+        ):
             least = region.limit if least is None else min(least, region.limit)
         region = region.outer
     return least
@@ -243,3 +265,4 @@ def _bound(pool: Pool) -> int | None:
 
 Pool.bound = staticmethod(_bound)
 Pool.refuse = staticmethod(refuse)
+Pool.scratch_left = staticmethod(scratch_left)

@@ -7,7 +7,7 @@ from typing import Any
 from rushlight.devices.shared.transfers import Transfers
 from rushlight.ops.create.creation import resolve_pool
 from rushlight.tape.memory.offload import Offloaded
-from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.replay import COUNTERS
 from rushlight.tape.memory.tracebacks import release
 
 
@@ -61,7 +61,7 @@ def empty_cache(device: Any = None) -> None:
 
 def recomputed() -> dict[str, int]:
     """The number of calls repeated to rebuild dropped values, and the bytes they made."""
-    return {"calls": Counters.nodes, "bytes": Counters.nbytes}
+    return {"calls": COUNTERS.nodes, "bytes": COUNTERS.nbytes}
 
 
 def offloaded() -> dict[str, int]:

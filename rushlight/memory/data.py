@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.memory.account import Account, Span
 from rushlight.memory.owners import ACTIVATIONS, KINDS, OTHER
 from rushlight.memory.savings import savings
+from rushlight.memory.watching import CopiedOut, Rebuilt
+from rushlight.tape.memory.recipe import SETTLED
 
 VERSION = 1
 _GROUPS = 8  # owners among activations
@@ -158,7 +161,7 @@ def _merged(sums: dict[str, int]) -> dict[str, str]:
 
 
 def replays(account: Account) -> dict[str, Any]:
-    """What was dropped and rebuilt, and what it cost: in all, and by op."""
+    """What was dropped, rebuilt and copied, and what it cost: in all, and by op."""
     rows: dict[str, dict[str, Any]] = {}
 
     def row(op: str) -> dict[str, Any]:
@@ -169,19 +172,31 @@ def replays(account: Account) -> dict[str, Any]:
         entry = row(span.op)
         entry["dropped"] += 1
         entry["dropped_bytes"] += span.nbytes
-    for rebuilt in account.rebuilds:
+    back = [r for r in account.rebuilds if r.op == SETTLED.name]
+    again = [r for r in account.rebuilds if r.op != SETTLED.name]
+    for rebuilt in again:
         entry = row(rebuilt.op)
         entry["calls"] += 1
         entry["bytes"] += rebuilt.nbytes
         entry["seconds"] += rebuilt.seconds
-    cost = sum(r.seconds if account.timed else r.cost for r in account.rebuilds)
+    cost = sum(r.seconds if account.timed else r.cost for r in again)
     ops = sorted(rows.values(), key=lambda r: (-r["seconds"], -r["dropped_bytes"]))
     return {
         "dropped": len(account.drops),
         "dropped_bytes": sum(span.nbytes for span in account.drops),
-        "calls": len(account.rebuilds),
-        "bytes": sum(r.nbytes for r in account.rebuilds),
-        "seconds": round(sum(r.seconds for r in account.rebuilds), 6),
+        "calls": len(again),
+        "bytes": sum(r.nbytes for r in again),
+        "seconds": round(sum(r.seconds for r in again), 6),
         "share": cost / account.total_cost if account.total_cost else 0.0,
+        "copied_out": _copied(account.copies),
+        "copied_back": _copied(back),
         "ops": [{**r, "seconds": round(r["seconds"], 6)} for r in ops],
+    }
+
+
+def _copied(copies: Sequence[CopiedOut | Rebuilt]) -> dict[str, Any]:
+    return {
+        "count": len(copies),
+        "bytes": sum(c.nbytes for c in copies),
+        "seconds": round(sum(c.seconds for c in copies), 6),
     }

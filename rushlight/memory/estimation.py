@@ -26,7 +26,7 @@ from rushlight.memory.owners import (
 from rushlight.memory.standing import Places, World, standing
 from rushlight.memory.watching import Recorder
 from rushlight.tape.memory.offload import Offloaded
-from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.replay import COUNTERS
 from rushlight.tape.record.source_line import here
 from rushlight.tape.record.state import STATE
 
@@ -144,12 +144,18 @@ def estimate(
         device (device): The device to estimate for; None for that of the tensors.
         kwargs: Its keyword arguments.
     """
+    _check_function("estimate", "fn", fn)
     world = World(fn, args, kwargs)
 
     def call() -> None:
         fn(*args, **kwargs)
 
     return _estimated(world, call, budget, device)
+
+
+def _check_function(caller: str, name: str, given: object) -> None:
+    if not callable(given):
+        raise TypeError(f"memory.{caller}: {name} is a function, got {given!r}")
 
 
 def _estimated(world: World, call: Callable[[], None], budget: Limit, device: Any) -> Estimate:
@@ -212,10 +218,10 @@ class _Run:
         for pool in places.pools.values():
             pool.peak = pool.live
             pool.device.calls, pool.device.work = 0, 0.0  # type: ignore[attr-defined]
-        again, copied = Counters.nodes, Offloaded.out + Offloaded.back
+        again, copied = COUNTERS.nodes, Offloaded.out + Offloaded.back
         call()
         devices: list[Any] = [pool.device for pool in places.pools.values()]
-        self.again = Counters.nodes - again
+        self.again = COUNTERS.nodes - again
         self.copied = Offloaded.out + Offloaded.back - copied
         self.counted = sum(device.calls for device in devices)
         self.work = sum(device.work for device in devices) + _WORK_OF_COPY * self.copied
@@ -312,6 +318,8 @@ def fits(
         low (int): The least n.
         high (int): The largest n.
     """
+    _check_function("fits", "fn", fn)
+    _check_function("fits", "make_inputs", make_inputs)
     if not 1 <= low <= high:
         raise ValueError(f"memory.fits: low must be from 1 to high, got {low} and {high}")
     search = _Search(fn, make_inputs, device, limit)
@@ -422,6 +430,9 @@ def suggest(
         shares (floats): The budgets, as shares of the activations.
         kwargs: Its keyword arguments.
     """
+    _check_function("suggest", "fn", fn)
+    if not shares or min(shares) <= 0:
+        raise ValueError(f"memory.suggest: shares are positive numbers, got {shares!r}")
     world = World(fn, args, kwargs)
 
     def call() -> None:

@@ -29,7 +29,7 @@ from rushlight.memory.reached import Bits, State, bits_of, leaves_of, tensors_in
 from rushlight.ops.random.random import Generator, rand
 from rushlight.tape.memory.checkpoint import Checkpoint
 from rushlight.tape.memory.proof import Proof, Proving, Witness, describe_difference, differences
-from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.replay import COUNTERS
 from rushlight.tape.record.op import describe
 from rushlight.tape.record.state import Changed
 from rushlight.tensor import Tensor
@@ -61,6 +61,8 @@ def check_exact(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, 
         args: Its arguments.
         kwargs: Its keyword arguments.
     """
+    if not callable(fn):
+        raise TypeError(f"memory.check_exact: fn is a function, got {fn!r}")
     trial = _Trial(fn, args, kwargs)
     with trial.state.restored(), _peaks():
         first = trial.outcome(_plain)
@@ -177,13 +179,13 @@ class _Trial:
     def outcome(self, way: Way, witness: Witness | None = None) -> dict[str, Bits]:
         """All that a run leaves, by name."""
         self.state.restore()
-        before = Counters.nodes
+        before = COUNTERS.nodes
         result = way(
             lambda: self.fn(*self.args, **self.kwargs), self._backward, witness or Witness()
         )
         found = {f"result{name}": bits_of(tensor) for name, tensor in tensors_in(result)}
         found |= self.state.bits()
-        self.rebuilt = Counters.nodes - before
+        self.rebuilt = COUNTERS.nodes - before
         return found
 
     def _backward(self, result: Any) -> None:

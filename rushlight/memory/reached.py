@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import importlib
 import random
 import sys
 import types
@@ -135,7 +136,7 @@ class State:
         self.seen: dict[int, Any] = {}
         self._explore("", roots)
         self._reach("", default_generator)
-        self.randomness = _randomness()
+        self.randomness = HostRandomness()
 
     # ---- finding ----
 
@@ -191,9 +192,9 @@ class State:
         for generator, _ in self.generators.values():
             where = "the random state"
             found[_free(where, found)] = _written(generator.words)
-        python, numpy = _randomness()
-        found["the state of Python's random"] = _written(python)
-        found["the state of numpy.random"] = _written(numpy)
+        now = HostRandomness()
+        found["the state of Python's random"] = _written(now.python)
+        found["the state of numpy.random"] = _written(now.numpy)
         return found
 
     def restore(self) -> None:
@@ -204,10 +205,7 @@ class State:
                 holder.load_state_dict(copy.deepcopy(before))
         for generator, start in self.generators.values():
             generator.graphsafe_set_state(start.clone_state())
-        python, numpy = self.randomness
-        random.setstate(python)
-        if numpy is not None:
-            sys.modules["numpy.random"].set_state(numpy)
+        self.randomness.restore()
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -296,7 +294,16 @@ def _written(thing: Any) -> Bits:
     return "text", (), repr(thing).encode(), None
 
 
-def _randomness() -> tuple[Any, Any]:
-    """The states of Python's generator, and of NumPy's where it is in use."""
-    numpy = sys.modules.get("numpy.random")
-    return random.getstate(), None if numpy is None else numpy.get_state()
+class HostRandomness:
+    """The states of Python's generator, and of NumPy's where NumPy is imported."""
+
+    def __init__(self) -> None:
+        self.python = random.getstate()
+        self.numpy = None
+        if "numpy" in sys.modules:  # which imports numpy.random when it is first used
+            self.numpy = importlib.import_module("numpy.random").get_state()
+
+    def restore(self) -> None:
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy.random"].set_state(self.numpy)

@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import sys
 import types
 import weakref
@@ -35,12 +34,12 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Lent, Pool, Storage
 from rushlight.devices.shared.registry import opened, stand_in_of, standing_in
 from rushlight.devices.shared.transfers import Transfers
-from rushlight.memory.reached import names_in
+from rushlight.memory.reached import HostRandomness, names_in
 from rushlight.ops.create import creation
 from rushlight.ops.random.random import default_generator
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.offload import Offloaded
-from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.replay import COUNTERS
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value
@@ -165,7 +164,7 @@ class World:
         self.holders: list[_Holder] = []
         self.bytes: dict[str, int] = {}  # of the storages that were found, by device
         self._explore([*roots, default_generator])
-        self.randomness = random.getstate()
+        self.randomness = HostRandomness()
 
     def _explore(self, stack: list[Any]) -> None:
         seen: dict[int, Any] = {}
@@ -213,7 +212,7 @@ class World:
         self.tensors = {id(value): kept for value, kept in alive}  # some were made again
         for holder in self.holders:
             holder.put_back(self)
-        random.setstate(self.randomness)
+        self.randomness.restore()
 
 
 # ---- what is reached ----
@@ -448,13 +447,37 @@ def standing(world: World, device: Any) -> Iterator[Places]:
             raise DeviceError(f"{sizes} were taken while nothing should be computed{_HINT}")
 
 
+@contextmanager
+def on_stand_in(name: str) -> Iterator[Pool]:
+    """A block in which new tensors of a device are on its stand-in, to trace what would be called.
+
+    It gives the pool for the tensors that are traced. See Note [Stand-ins].
+    """
+    with _LOCK:
+        pool = stand_in_of(name)
+        chosen, default = list(creation.chosen_device), creation.default_pool().device.name
+
+        def find(asked: str) -> Pool:
+            asked = default if asked == creation.STAND_IN else asked
+            return pool if asked in (name, "null") else stand_in_of(asked)
+
+        pool.device.name = name
+        try:
+            with standing_in(find), Changed(region=None):
+                creation.chosen_device[:] = [creation.STAND_IN, default]
+                yield pool
+        finally:
+            creation.chosen_device[:] = chosen
+            pool.device.name = "null"
+
+
 _COUNTED = {
-    Counters: ("nodes", "nbytes"),
+    COUNTERS: ("nodes", "nbytes"),
     Offloaded: ("out", "back"),
     Transfers: ("to_device", "to_host", "bytes_to_device", "bytes_to_host"),
     FORESIGHT: (
-        *("steps", "record", "recipes", "known", "has_backward", "fleeting", "now"),
-        "next_drop",
+        *("steps", "record", "count", "flying", "dropped", "kept", "known", "followed", "marks"),
+        *("drops", "next_drop", "is_quiet", "is_plain", "now"),
     ),
 }
 
@@ -462,7 +485,7 @@ _COUNTED = {
 def _counts() -> list[tuple[Any, str, Any]]:
     """Counts of the program, and what budgets know of its steps."""
     counts = [(o, name, getattr(o, name)) for o, names in _COUNTED.items() for name in names]
-    FORESIGHT.begin()  # the record is not written to in between
+    FORESIGHT.forget()  # the record is not written to in between
     return counts
 
 

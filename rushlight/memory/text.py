@@ -103,7 +103,7 @@ def _largest(account: Account) -> list[str]:
 
 def _replays(account: Account) -> list[str]:
     found = replays(account)
-    if not found["dropped"] and not found["calls"]:
+    if not found["dropped"] and not found["calls"] and not found["copied_out"]["count"]:
         return []
     unit = "time" if account.timed else "work"
     lines = [
@@ -112,9 +112,19 @@ def _replays(account: Account) -> list[str]:
         f"calls again ({size(found['bytes'])}, {found['seconds'] * 1e3:.1f} ms, "
         f"{found['share']:.1%} of the {unit})",
     ]
-    for row in found["ops"][:_LARGEST]:
+    ways = [(way, found[f"copied_{way}"]) for way in ("out", "back")]
+    lines += [
+        f"Copied {copies['count']} values {way} ({size(copies['bytes'])}, "
+        f"{copies['seconds'] * 1e3:.1f} ms)"
+        for way, copies in ways
+        if copies["count"]
+    ]
+    rows = [{**row, "op": row["op"] or "other"} for row in found["ops"][:_LARGEST]]
+    width = max([20, *[len(row["op"]) for row in rows]])
+    for row in rows:
         lines.append(
-            f"  {row['op']:<20} dropped {row['dropped']:>4} {size(row['dropped_bytes']):>10}   "
+            f"  {row['op']:<{width}} dropped {row['dropped']:>4} "
+            f"{size(row['dropped_bytes']):>10}   "
             f"again {row['calls']:>4} {size(row['bytes']):>10} {row['seconds'] * 1e3:>8.1f} ms"
         )
     return lines

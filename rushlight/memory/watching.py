@@ -3,19 +3,20 @@
 # Note [Recording memory]
 1. Nothing in the hot path asks whether memory is recorded. A recorder exchanges three things when
    it starts and puts them back when it stops: the class of every open `Pool`, the name `new` of
-   the code that makes storages, and `replay.Counters.watch`. The calls, launches and lifetimes stay
-   the ones of a run without a recorder, and so do the bytes.
+   the code that makes storages, and the two `watch` of rule 5. The calls, launches and lifetimes
+   stay the ones of a run without a recorder, and so do the bytes.
 2. Every block is counted by an assignment to `pool.live`. In the exchanged class that name is a
    property: it stores the number in the pool's slot and adds the pool and the number to the list.
    The setter calls nothing, allocates no object that the garbage collector tracks, and is
    `unheard`, so threads, Ctrl-C and finalisers stay out: see Note [Counting and threads].
-3. `new(Storage)` and `pool.take(room)` come before the count. They are ordinary calls: there the
-   recorder notes time, op, source line, modules and the derivative that is running (`Birth`).
+3. `new(Storage)`, `pool.take(room)` and `pool.borrow(room)` come before the count. They are
+   ordinary calls: there the recorder notes time, op, source line, modules and the derivative that
+   is running (`Birth`).
 4. A `Birth` of a storage is a weak reference to it. When the storage ends, the reference adds
    itself to the list a second time, after `Storage.__del__` has given the block back; no Python
    code runs.
-5. A storage of a region may lose its block and get another: `Counters.watch` tells of drops and
-   rebuilds.
+5. A storage of a region may lose its block and get another: `COUNTERS.watch` tells of drops and
+   rebuilds, `Offloaded.watch` of copies out.
 6. The list is read after the recording (`account.py`).
 """
 
@@ -33,6 +34,8 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Lent, Pool, Storage
 from rushlight.devices.shared.registry import opened
 from rushlight.tape.memory import replay
+from rushlight.tape.memory.offload import Offloaded
+from rushlight.tape.memory.rebuild import IN_REBUILD
 from rushlight.tape.program.derivative import recall
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan
@@ -47,7 +50,6 @@ _get_frame = sys._getframe
 _clock = time.perf_counter
 _IN_TAKE = Storage.__init__.__code__
 _IN_MAKE = call.make_storage.__code__
-_IN_REBUILD = {replay._run_again.__code__, replay._copy_back.__code__}
 _OF_NODE = {recall.__code__, differentiated.__code__}
 _OF_STEP = os.path.join("rushlight", "optim", "")
 # The global names of the code that makes storages: see Note [Call template] 6.
@@ -115,8 +117,22 @@ class Dropped:
         self.clock = _clock()
 
 
+class CopiedOut:
+    """The bytes of a storage were copied to the host or to a file."""
+
+    __slots__ = ("nbytes", "pool", "seconds")
+
+    def __init__(self, pool: Pool, nbytes: int, seconds: float) -> None:
+        self.pool = pool
+        self.nbytes = nbytes
+        self.seconds = seconds
+
+
 class Rebuilt:
-    """A call was run again: the storages that it filled, and those that have the bytes."""
+    """A call was run again, or bytes were copied back.
+
+    It has the storages that were filled, and those that have the bytes.
+    """
 
     __slots__ = ("clock", "cost", "made", "nbytes", "op", "owners", "seconds")
 
@@ -162,7 +178,7 @@ class Recorder:
                 self.watch(pool)
             for names in _NAMES:
                 names["new"] = self.new
-            replay.Counters.watch = self
+            replay.COUNTERS.watch = Offloaded.watch = self
 
     def watch(self, pool: Pool) -> None:
         self.before[pool] = pool.live, pool.held, pool.peak
@@ -172,7 +188,7 @@ class Recorder:
     def stop(self) -> None:
         if Recorder.running is self:
             with Uninterrupted():
-                replay.Counters.watch = None
+                replay.COUNTERS.watch = Offloaded.watch = None
                 for names in _NAMES:
                     names["new"] = object.__new__
                 for pool, kind in self.classes:
@@ -227,6 +243,9 @@ class Recorder:
 
     def dropped(self, storage: Storage) -> None:
         self.events.append(Dropped(self.birth_of(storage)))
+
+    def copied_out(self, storage: Storage, seconds: float) -> None:
+        self.events.append(CopiedOut(storage.pool, storage.room, seconds))
 
     def rebuilt(self, recipe: Any, made: Any, owners: Any, seconds: float) -> None:
         plan = recipe.plan
@@ -360,6 +379,11 @@ def _watched(recorder: Recorder, pool: Pool) -> type[Pool]:
             recorder.take(self, room, _get_frame(1))
             return kind.take(self, room)
 
+        @unheard
+        def borrow(self, room: int) -> None:
+            recorder.take(self, room, _get_frame(1))
+            kind.borrow(self, room)
+
     return Watched
 
 
@@ -384,7 +408,7 @@ class _Context:
                 self._read(frame, (*code.co_varnames, *code.co_freevars))
             if code in _OF_NODE and self.node is None:
                 self.node = frame.f_locals["node"]
-            elif code in _IN_REBUILD:
+            elif code in IN_REBUILD:
                 self.again = True
             elif _OF_STEP in code.co_filename:
                 self.phase = STEP

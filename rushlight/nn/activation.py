@@ -58,6 +58,9 @@ class ReLU6(_MaybeInPlace):
     def forward(self, input: Tensor) -> Tensor:
         return functional.relu6(input, self.inplace)
 
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        return {"min_val": 0.0, "max_val": 6.0}
+
 
 class Hardtanh(_Shown):
     """x between two bounds."""

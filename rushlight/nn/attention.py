@@ -7,7 +7,7 @@ from typing import Any
 from rushlight.core.dtypes import DType
 from rushlight.nn import init
 from rushlight.nn.attention_backends import SDPBackend as SDPBackend, sdpa_kernel as sdpa_kernel
-from rushlight.nn.linear import Linear
+from rushlight.nn.linear import NonDynamicallyQuantizableLinear
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
@@ -28,7 +28,7 @@ class MultiheadAttention(Module):
     in_proj_bias: Parameter | None
     bias_k: Parameter | None
     bias_v: Parameter | None
-    out_proj: Linear
+    out_proj: NonDynamicallyQuantizableLinear
 
     def __init__(
         self,
@@ -65,10 +65,13 @@ class MultiheadAttention(Module):
         self.register_parameter("k_proj_weight", made(not together, embed_dim, self.kdim))
         self.register_parameter("v_proj_weight", made(not together, embed_dim, self.vdim))
         self.register_parameter("in_proj_bias", made(bias, 3 * embed_dim))
-        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
+        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias, device, dtype)
         self.register_parameter("bias_k", made(add_bias_kv, 1, 1, embed_dim))
         self.register_parameter("bias_v", made(add_bias_kv, 1, 1, embed_dim))
         self._reset_parameters()
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        return {"_qkv_same_embed_dim": self.in_proj_weight is not None}
 
     def _reset_parameters(self) -> None:
         for weight in (

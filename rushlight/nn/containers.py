@@ -294,15 +294,15 @@ class ParameterList(Module):
 class ParameterDict(Module):
     """Parameters by name; a value that is no tensor is kept, but is not part of the state."""
 
-    _names: dict[str, None]
+    _keys: dict[str, None]
 
     def __init__(self, parameters: Any = None) -> None:
         super().__init__()
-        self._names = {}
+        self._keys = {}
         self.update({} if parameters is None else parameters)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
+        if name not in self._keys:
             raise KeyError(name)
         return getattr(self, name)
 
@@ -312,28 +312,28 @@ class ParameterDict(Module):
                 "ParameterDict: the name of a parameter must be a string, got "
                 f"{type(name).__name__}"
             )
-        if name not in self._names and hasattr(self, name):
+        if name not in self._keys and hasattr(self, name):
             raise KeyError(
                 f"ParameterDict: it already has an attribute {name!r}; choose another name"
             )
-        self._names[name] = None
+        self._keys[name] = None
         setattr(self, name, _as_parameter(value))
 
     def __delitem__(self, name: str) -> None:
-        del self._names[name]
+        del self._keys[name]
         delattr(self, name)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._keys)
 
     def __reversed__(self) -> Iterator[str]:
-        return reversed(list(self._names))
+        return reversed(list(self._keys))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._keys
 
     def __or__(self, other: Mapping[str, Any] | ParameterDict) -> ParameterDict:
         made = self.copy()
@@ -345,19 +345,19 @@ class ParameterDict(Module):
         return self
 
     def keys(self) -> Iterable[str]:
-        return self._names.keys()
+        return self._keys.keys()
 
     def values(self) -> Iterable[Any]:
-        return [self[name] for name in self._names]
+        return [self[name] for name in self._keys]
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        return [(name, self[name]) for name in self._names]
+        return [(name, self[name]) for name in self._keys]
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self._names else default
+        return self[name] if name in self._keys else default
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        if name not in self._names:
+        if name not in self._keys:
             self[name] = default
         return self[name]
 
@@ -375,11 +375,11 @@ class ParameterDict(Module):
         return value
 
     def popitem(self) -> tuple[str, Any]:
-        name = next(reversed(self._names))
+        name = next(reversed(self._keys))
         return name, self.pop(name)
 
     def clear(self) -> None:
-        for name in list(self._names):
+        for name in list(self._keys):
             del self[name]
 
     def copy(self) -> ParameterDict:

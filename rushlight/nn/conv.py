@@ -95,6 +95,28 @@ class _Conv(Module):
             text += ", bias=False"
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
+    def _sides(self) -> list[int]:
+        """Padding before and after each dimension, the last dimension first."""
+        sides: list[int] = []
+        for i in reversed(range(self.rank)):
+            if self.padding == "same":
+                total = self.dilation[i] * (self.kernel_size[i] - 1)
+                sides += [total // 2, total - total // 2]
+            else:
+                sides += [0, 0] if self.padding == "valid" else [int(self.padding[i])] * 2
+        return sides
+
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
+        """`_sides` by PyTorch's name."""
+        return self._sides()
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        return {
+            "transposed": self.transposed,
+            "_reversed_padding_repeated_twice": self._sides(),
+        }
+
 
 class _Forward(_Conv):
     """Cross-correlation with learned windows."""
@@ -129,25 +151,23 @@ class _Forward(_Conv):
             dtype,
         )
 
-    def forward(self, input: Tensor) -> Tensor:
+    @property
+    def output_padding(self) -> tuple[int, ...]:
+        return (0,) * self.rank
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        return super()._pytorch_attributes() | {"output_padding": self.output_padding}
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution with a given weight and bias; a class may override it."""
         convolve = type(self).function
         padding: Given | str = self.padding
         if self.padding_mode != "zeros":
             input, padding = borders.pad(input, self._sides(), self.padding_mode), 0
-        return convolve(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
-    def _sides(self) -> list[int]:
-        """Padding before and after each dimension, the last dimension first."""
-        sides: list[int] = []
-        for i in reversed(range(self.rank)):
-            if self.padding == "same":
-                total = self.dilation[i] * (self.kernel_size[i] - 1)
-                sides += [total // 2, total - total // 2]
-            else:
-                sides += [0, 0] if self.padding == "valid" else [int(self.padding[i])] * 2
-        return sides
+    def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
 
 
 class Conv1d(_Forward):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -225,3 +226,18 @@ __all__ = sorted(
     if not name.startswith(_ELSEWHERE)
     and (name in _NAMES.sources or getattr(member, "__module__", "") == __name__)
 )
+
+# What PyTorch's file imports, and functions beneath it that copies of its attention import.
+_NAMES.defined(
+    {
+        "rushlight.compat.nn.attention_parts": (
+            "_canonical_mask _get_softmax_dim _in_projection _in_projection_packed _none_or_dtype"
+        ),
+        "rushlight.compat.overrides": (
+            "handle_torch_function has_torch_function has_torch_function_unary "
+            "has_torch_function_variadic"
+        ),
+        "rushlight.nn.modules.sizes": "_list_with_default _pair _single _triple",
+    }
+)
+_NAMES.made(["_Reduction"], lambda name: importlib.import_module("rushlight.compat.nn._reduction"))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.core.errors import ShapeError
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _NormBase, _scale, _shift, reset_affine
 from rushlight.nn.parameter import Parameter
@@ -128,14 +127,9 @@ class _InstanceNorm(_NormBase):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        rank = self.dimensions[0]
-        if len(input.shape) not in (rank - 1, rank):
-            wanted = f"{rank - 1} or {rank}"
-            raise ShapeError(
-                f"{type(self).__name__}: input must have {wanted} dimensions, got shape "
-                f"{list(input.shape)}"
-            )
-        batch = input if len(input.shape) == rank else views.unsqueeze(input, 0)
+        self._check_input_dim(input)
+        alone = len(input.shape) == self._get_no_batch_dim()
+        batch = views.unsqueeze(input, 0) if alone else input
         y = group_norm.instance_norm(
             batch,
             self.running_mean,
@@ -146,22 +140,28 @@ class _InstanceNorm(_NormBase):
             0.0 if self.momentum is None else self.momentum,
             self.eps,
         )
-        return y if batch is input else views.squeeze(y, 0)
+        return views.squeeze(y, 0) if alone else y
+
+    def _get_no_batch_dim(self) -> int:
+        """The number of dimensions of an input without a batch."""
+        if not self.dimensions:
+            raise NotImplementedError(f"{type(self).__name__} defines no _get_no_batch_dim")
+        return self.dimensions[0]
 
 
 class InstanceNorm1d(_InstanceNorm):
     """Instance normalisation of (batch, channels, length)."""
 
-    dimensions = (3,)
+    dimensions = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """Instance normalisation of (batch, channels, height, width)."""
 
-    dimensions = (4,)
+    dimensions = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
     """Instance normalisation of (batch, channels, depth, height, width)."""
 
-    dimensions = (5,)
+    dimensions = (4, 5)

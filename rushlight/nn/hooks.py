@@ -10,17 +10,16 @@ Its backward gets the gradients of this call, of all inputs or all results at on
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 from rushlight.core.errors import RushlightError
 from rushlight.tape.function import Function
 from rushlight.tape.record.state import STATE
 from rushlight.tape.walk.hooks import check_same
-from rushlight.tensor import RemovableHandle, Tensor
-
-_numbers = itertools.count()
+from rushlight.tensor import Tensor
 
 # Hooks of every module with their event: "before", "after", "backward", "before backward" ...
 ON_CALL: dict[int, tuple[str, Any]] = {}
@@ -45,22 +44,33 @@ def admitted(module: Any, kind: str, name: str, value: Any) -> Any:
     return value
 
 
-def add_hook(hooks: dict[int, Any], hook: Any, first: bool = False) -> RemovableHandle:
-    key = next(_numbers)
-    if first:
-        rest = dict(hooks)
-        hooks.clear()
-        hooks[key] = hook
-        hooks.update(rest)
-    else:
-        hooks[key] = hook
-    return RemovableHandle(hooks, key)
+class BeforeLoading:
+    """A hook of `load_state_dict`, which gets its module first with `with_module`."""
+
+    def __init__(self, hook: Callable[..., Any], module: Any = None) -> None:
+        functools.update_wrapper(self, hook)
+        self.hook = hook
+        self.with_module = module is not None
+        self.module = ref(module) if module is not None else None  # the module holds the hook
+
+    def __call__(self, *args: Any) -> Any:
+        return self.hook(self.module(), *args) if self.module is not None else self.hook(*args)
+
+    def __getstate__(self) -> dict[str, Any]:  # PyTorch's, for files
+        held = {"hook": self.hook, "with_module": self.with_module}
+        return held if self.module is None else {**held, "module": self.module()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["hook"], state.get("module"))  # type: ignore[misc]
 
 
 def _before(
     module: Any, args: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for hook, takes_named in [*_every("before").values(), *module._forward_pre_hooks.values()]:
+    own = module._forward_pre_hooks
+    named_to = module._forward_pre_hooks_with_kwargs
+    hooks = [*_every("before").values(), *[(own[key], key in named_to) for key in own]]
+    for hook, takes_named in hooks:
         if takes_named:
             changed = hook(module, args, named)
             args, named = (args, named) if changed is None else changed
@@ -73,7 +83,10 @@ def _before(
 
 def call_with_hooks(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     result: Any = None
-    left = {**_every("after"), **module._forward_hooks}
+    named_to, always_to = module._forward_hooks_with_kwargs, module._forward_hooks_always_called
+    own = module._forward_hooks.items()
+    left = _every("after")
+    left.update((key, (hook, key in named_to, key in always_to)) for key, hook in own)
     try:
         args, named = _before(module, args, named)
         has_hooks = (
@@ -147,12 +160,12 @@ class _HookedCall:
         at = [
             i for i, value in enumerate(values) if isinstance(value, Tensor) and value.requires_grad
         ]
-        seen = list(values)
+        seen, count = list(values), len(values)
         if not at:
             return seen, False
 
-        def spread(grads: tuple[Any, ...]) -> tuple[Any, ...]:
-            whole: list[Any] = [None] * len(values)
+        def spread(grads: tuple[Any, ...]) -> tuple[Any, ...]:  # the record keeps it: no tensors
+            whole: list[Any] = [None] * count
             for i, gradient in zip(at, grads, strict=True):
                 whole[i] = gradient
             changed = change(tuple(whole))

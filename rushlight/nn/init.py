@@ -59,7 +59,6 @@ def __dir__() -> list[str]:
 
 
 @no_grad()
-@drawing
 @checked_kinds
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
@@ -70,13 +69,10 @@ def uniform_(
         a: The lower end.
         b: The upper end, which is excluded.
     """
-    device = tensor._spec.device.device.name
-    drawn = random.rand(tensor.shape, dtype=tensor.dtype, device=device, generator=generator)
-    return tensor.copy_(drawn if (a, b) == (0, 1) else e.add(e.mul(drawn, float(b - a)), float(a)))
+    return tensor.uniform_(a, b, generator=generator)
 
 
 @no_grad()
-@drawing
 @checked_kinds
 def normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
@@ -87,12 +83,7 @@ def normal_(
         mean: The mean.
         std: The standard deviation.
     """
-    drawn = random.randn(
-        tensor.shape, dtype=tensor.dtype, device=tensor.device, generator=generator
-    )
-    return tensor.copy_(
-        drawn if (mean, std) == (0, 1) else e.add(e.mul(drawn, float(std)), float(mean))
-    )
+    return tensor.normal_(mean, std, generator=generator)
 
 
 @no_grad()

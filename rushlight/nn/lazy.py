@@ -40,8 +40,10 @@ class LazyModuleMixin:
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         me: Any = self
-        self._load_hook = me.register_load_state_dict_pre_hook(_take_shapes)
-        self._initialize_hook = me.register_forward_pre_hook(_infer_parameters, with_kwargs=True)
+        self._load_hook = me._register_load_state_dict_pre_hook(self._lazy_load_hook)
+        self._initialize_hook = me.register_forward_pre_hook(
+            self._infer_parameters, with_kwargs=True
+        )
 
     def initialize_parameters(self, *args: Any, **named: Any) -> None:
         """Set the shapes of the parameters from the first call's arguments."""
@@ -54,30 +56,31 @@ class LazyModuleMixin:
             is_lazy(value) for kind in (me._parameters, me._buffers) for value in kind.values()
         )
 
+    def _lazy_load_hook(self, state: dict[str, Any], prefix: str, *_: Any) -> None:
+        """Before a state is loaded: take the shapes from it."""
+        me: Any = self
+        for members in (me._parameters, me._buffers):
+            for name, value in members.items():
+                given = state.get(prefix + name)
+                if given is not None and is_lazy(value) and not is_lazy(given):
+                    with no_grad():
+                        value.materialize(given.shape)
 
-def _take_shapes(module: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Before a state is loaded: take the shapes from it."""
-    for members in (module._parameters, module._buffers):
-        for name, value in members.items():
-            given = state.get(prefix + name)
-            if given is not None and is_lazy(value) and not is_lazy(given):
-                with no_grad():
-                    value.materialize(given.shape)
-
-
-def _infer_parameters(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Before the first call: set shapes, then change the class."""
-    module.initialize_parameters(*args, **named)
-    if module.has_uninitialized_params():
-        raise RushlightError(
-            f"{type(module).__name__}: parameters without a shape are left after "
-            "initialize_parameters; are all lazy modules below called by its forward?"
-        )
-    module._initialize_hook.remove()
-    module._load_hook.remove()
-    del module._initialize_hook, module._load_hook
-    if module.cls_to_become is not None:
-        module.__class__ = module.cls_to_become
+    def _infer_parameters(
+        self, module: Any, args: tuple[Any, ...], named: dict[str, Any] | None = None
+    ) -> None:
+        """Before the first call: set shapes, then change the class."""
+        module.initialize_parameters(*args, **(named or {}))
+        if module.has_uninitialized_params():
+            raise RushlightError(
+                f"{type(module).__name__}: parameters without a shape are left after "
+                "initialize_parameters; are all lazy modules below called by its forward?"
+            )
+        module._initialize_hook.remove()
+        module._load_hook.remove()
+        del module._initialize_hook, module._load_hook
+        if module.cls_to_become is not None:
+            module.__class__ = module.cls_to_become
 
 
 class LazyLinear(LazyModuleMixin, Linear):
@@ -278,7 +281,7 @@ class _LazyNorm(LazyModuleMixin):
             # An instance norm also accepts a shape without the batch.
             whole = (
                 isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d))
-                or input.dim() == me.dimensions[0]
+                or input.dim() == me.dimensions[-1]
             )
             me.num_features = input.shape[1 if whole else 0]
             with no_grad():

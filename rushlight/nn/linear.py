@@ -37,8 +37,10 @@ class Linear(Module):
         self.weight = Parameter(
             creation.empty(out_features, in_features, device=device, dtype=dtype)
         )
-        made = creation.empty(out_features, device=device, dtype=dtype) if bias else None
-        self.register_parameter("bias", None if made is None else Parameter(made))
+        if bias:
+            self.bias = Parameter(creation.empty(out_features, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -55,6 +57,10 @@ class Linear(Module):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}"
         )
+
+
+class NonDynamicallyQuantizableLinear(Linear):
+    """A Linear; PyTorch's name of the one in MultiheadAttention, which libraries look for."""
 
 
 class Identity(Module):

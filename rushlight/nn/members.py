@@ -17,7 +17,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Collection
+from types import FunctionType
 from typing import Any
 from weakref import ref
 
@@ -31,16 +33,20 @@ class Members(dict[str, Any]):
 
     __slots__ = ("others", "owner")
 
-    def __init__(self, items: Iterable[Any] = (), owner: Callable[[], Any] | None = None) -> None:
-        super().__init__(items)
+    def __init__(self, items: Collection[Any] = (), owner: Callable[[], Any] | None = None) -> None:
+        if items:
+            super().__init__(items)
         self.owner = owner  # a weak reference: a module is freed by its count of references
         self.others: tuple[Callable[[], Any], ...] = ()  # the shallow copies
-        if self:
+        if items:
             self.update(dict(self))
 
     def __setitem__(self, name: str, value: Any) -> None:
-        super().__setitem__(name, value)
-        for owner in self.owners():
+        dict.__setitem__(self, name, value)
+        if self.others:
+            for module in self.owners():
+                module.__dict__[name] = value
+        elif self.owner is not None and (owner := self.owner()) is not None:
             owner.__dict__[name] = value
 
     def __delitem__(self, name: str) -> None:
@@ -160,6 +166,19 @@ def bind(module: Any) -> None:
         own[place] = Members(held, ref(module) if shown else None)
 
 
+def _has(module: Any, name: str) -> bool:
+    """`hasattr`, without the error that `look_up` makes of a name that is free."""
+    kind: Any = type(module)
+    if kind.__getattr__ is not look_up or kind.__getattribute__ is not object.__getattribute__:
+        return hasattr(module, name)
+    own = module.__dict__
+    return (
+        name in own
+        or any(name in own[place] for place in PLACES.values())
+        or any(name in vars(base) for base in kind.__mro__)
+    )
+
+
 def check_name(module: Any, name: str, kind: str) -> None:
     """Refuse a name under which a member could not be looked up."""
     if not isinstance(name, str):
@@ -170,7 +189,25 @@ def check_name(module: Any, name: str, kind: str) -> None:
         raise KeyError(
             f"the name of a {kind} must not contain '.', which separates modules; got {name!r}"
         )
-    if name not in module.__dict__[PLACES[kind]] and hasattr(module, name):
+    if name not in module.__dict__[PLACES[kind]] and _has(module, name):
         raise KeyError(
             f"{type(module).__name__} already has an attribute {name!r}; choose another name"
         )
+
+
+# Modules whose functions a class may have as attributes.
+_PUBLIC = frozenset(
+    f"rushlight{path}" for path in ("", ".nn.functional", ".special", ".linalg", ".fft")
+)
+
+
+def unbind_functions(kind: type) -> None:
+    """Let a class not bind the package's functions that are its attributes.
+
+    PyTorch's functions, which are builtins, are not bound either.
+    """
+    for name, held in list(vars(kind).items()):
+        if held.__class__ is FunctionType and held.__module__ in _PUBLIC:
+            public = vars(sys.modules[held.__module__]).get(held.__name__)
+            if public is held:
+                setattr(kind, name, staticmethod(public))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,8 +10,9 @@ from weakref import ref
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
+from rushlight.core.saying import say_once
 from rushlight.nn.conversion import parse_to
-from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook, admitted, call_with_hooks
+from rushlight.nn.hooks import ON_CALL, ON_MEMBER, BeforeLoading, admitted, call_with_hooks
 from rushlight.nn.members import (
     BUFFER,
     MODULE,
@@ -21,34 +23,45 @@ from rushlight.nn.members import (
     bind,
     check_name,
     look_up,
+    unbind_functions,
 )
 from rushlight.nn.module_repr import show_module
 from rushlight.nn.parameter import Buffer, Parameter, UninitializedBuffer, replace_content
+from rushlight.nn.pickling import completed
 from rushlight.nn.states import LoadedKeys, load_own, load_state, read_state, save_own
 from rushlight.ops.create import like
-from rushlight.tape.record.source_line import CALLED
+from rushlight.tape.record.hook_tables import add_to
+from rushlight.tape.record.source_line import CALLED, Entry
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import RemovableHandle, Tensor
 
 M = TypeVar("M", bound="Module")
+T_destination = TypeVar("T_destination", bound=dict[str, Any])
 
 
 class Module:
     """The base of layers: assign parameters and modules as attributes, define `forward`."""
 
     training: bool
+    T_destination = T_destination  # PyTorch's annotations have it
     # See Note [Members].
     _parameters = Place()
     _buffers = Place()
     _modules = Place()
     _non_persistent_buffers_set: set[str]
-    # The hook, and whether it takes keyword arguments.
-    _forward_pre_hooks: dict[int, tuple[Callable[..., Any], bool]]
-    # And whether it is called after an error.
-    _forward_hooks: dict[int, tuple[Callable[..., Any], bool, bool]]
-    _backward_hooks: dict[int, Callable[..., Any]]
-    _backward_pre_hooks: dict[int, Callable[..., Any]]
-    _state_hooks: dict[str, dict[int, Callable[..., Any]]]
+    # Hooks by number, and of which of them something is true. PyTorch's names: libraries read them.
+    _forward_pre_hooks: OrderedDict[int, Callable[..., Any]]
+    _forward_pre_hooks_with_kwargs: OrderedDict[int, bool]
+    _forward_hooks: OrderedDict[int, Callable[..., Any]]
+    _forward_hooks_with_kwargs: OrderedDict[int, bool]
+    _forward_hooks_always_called: OrderedDict[int, bool]
+    _backward_pre_hooks: OrderedDict[int, Callable[..., Any]]
+    _backward_hooks: OrderedDict[int, Callable[..., Any]]
+    _is_full_backward_hook: bool | None
+    _state_dict_pre_hooks: OrderedDict[int, Callable[..., Any]]
+    _state_dict_hooks: OrderedDict[int, Callable[..., Any]]
+    _load_state_dict_pre_hooks: OrderedDict[int, Callable[..., Any]]
+    _load_state_dict_post_hooks: OrderedDict[int, Callable[..., Any]]
     _version = 1
     dump_patches = False  # for programs that set it; sources are not kept
     call_super_init = (
@@ -69,41 +82,76 @@ class Module:
             _buffers=Members((), owner),
             _modules=Members((), owner),
             _non_persistent_buffers_set=set(),
-            _forward_pre_hooks={},
-            _forward_hooks={},
-            _backward_hooks={},
-            _backward_pre_hooks={},
-            _state_hooks={},
+            _forward_pre_hooks=OrderedDict(),
+            _forward_pre_hooks_with_kwargs=OrderedDict(),
+            _forward_hooks=OrderedDict(),
+            _forward_hooks_with_kwargs=OrderedDict(),
+            _forward_hooks_always_called=OrderedDict(),
+            _backward_pre_hooks=OrderedDict(),
+            _backward_hooks=OrderedDict(),
+            _is_full_backward_hook=None,
+            _state_dict_pre_hooks=OrderedDict(),
+            _state_dict_hooks=OrderedDict(),
+            _load_state_dict_pre_hooks=OrderedDict(),
+            _load_state_dict_post_hooks=OrderedDict(),
         )
         if self.call_super_init:
             super().__init__(*args, **named)
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        unbind_functions(cls)
 
     def forward(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         before = CALLED.get()  # See Note [Source lines]
+        own = (
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+        )
         try:  # Ctrl-C after the next call must not leave it changed
-            CALLED.set((before, ref(self)))
-            own = (
-                self._forward_hooks
-                or self._forward_pre_hooks
-                or self._backward_hooks
-                or self._backward_pre_hooks
-            )
             if own or ON_CALL:
+                CALLED.set((before, ref(self), None))
                 return call_with_hooks(self, args, named)
+            CALLED.set((before, ref(self), None if self._modules else []))
             return self.forward(*args, **named)
         finally:
             CALLED.set(before)
 
-    _call_impl = __call__
+    # PyTorch's parts of a call, for libraries that call or exchange them.
+    _call_impl = _wrapped_call_impl = __call__
+
+    def _slow_forward(self, *args: Any, **named: Any) -> Any:
+        """`forward`, as PyTorch calls it while it traces."""
+        return self.forward(*args, **named)
+
+    _compiled_call_impl = None  # `compile` leaves calls eager
+
+    def compile(self, *args: Any, **named: Any) -> None:
+        """Accept what `torch.compile` takes: the module stays eager, and it is said once."""
+        say_once("compile: functions and modules stay eager; the options have no effect")
+
+    def _replicate_for_data_parallel(self: M) -> M:
+        """A copy with the same members in dicts of its own, which are no parameters of its."""
+        made = self.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        for place in PLACES.values():
+            made.__dict__[place] = dict(self.__dict__[place])
+        made.__dict__["_parameters"] = {}
+        bind(made)
+        made.__dict__["_is_replica"] = True
+        return made
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, args)` before forward; a result that is not None replaces args."""
-        return add_hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+        said = [self._forward_pre_hooks_with_kwargs] if with_kwargs else []
+        return add_to(self._forward_pre_hooks, hook, prepend, said)
 
     def register_forward_hook(
         self,
@@ -117,7 +165,9 @@ class Module:
 
         a result that is not None replaces it.
         """
-        return add_hook(self._forward_hooks, (hook, with_kwargs, always_call), prepend)
+        said = [self._forward_hooks_with_kwargs] if with_kwargs else []
+        said += [self._forward_hooks_always_called] if always_call else []
+        return add_to(self._forward_hooks, hook, prepend, said)
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -126,7 +176,8 @@ class Module:
 
         It may return other gradients.
         """
-        return add_hook(self._backward_hooks, hook, prepend)
+        self._is_full_backward_hook = True
+        return add_to(self._backward_hooks, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
 
@@ -134,11 +185,11 @@ class Module:
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(module, grad_output)` with the results' gradients; it may return others."""
-        return add_hook(self._backward_pre_hooks, hook, prepend)
+        return add_to(self._backward_pre_hooks, hook, prepend)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before the module's part of state_dict is read."""
-        return add_hook(self._state_hooks.setdefault("read", {}), hook)
+        return add_to(self._state_dict_pre_hooks, hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, state_dict, prefix, local_metadata)` after state_dict is read."""
@@ -153,7 +204,7 @@ class Module:
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """As `register_state_dict_post_hook`; a result that is not None replaces the state."""
-        return add_hook(self._state_hooks.setdefault("was read", {}), hook)
+        return add_to(self._state_dict_hooks, hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call a hook before loading.
@@ -161,21 +212,22 @@ class Module:
         The call is `hook(module, state_dict, prefix, metadata, strict, missing, unexpected,
         errors)`.
         """
-        return add_hook(self._state_hooks.setdefault("load", {}), hook)
+        return add_to(self._load_state_dict_pre_hooks, BeforeLoading(hook, self))
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(module, incompatible_keys)` after loading.
 
         It may remove keys from the lists.
         """
-        return add_hook(self._state_hooks.setdefault("was loaded", {}), hook)
+        return add_to(self._load_state_dict_post_hooks, hook)
 
     def _register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], with_module: bool = False
     ) -> RemovableHandle:
         """The older name; `hook` gets the module only with `with_module`."""
-        given = hook if with_module else lambda module, *args: hook(*args)
-        return self.register_load_state_dict_pre_hook(given)
+        if with_module:
+            return self.register_load_state_dict_pre_hook(hook)
+        return add_to(self._load_state_dict_pre_hooks, BeforeLoading(hook))
 
     # ---- members ----
 
@@ -187,15 +239,14 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
-        kind = (
-            PARAMETER
-            if isinstance(value, Parameter)
-            else MODULE
-            if isinstance(value, Module)
-            else BUFFER
-            if isinstance(value, (Buffer, UninitializedBuffer))
-            else None
-        )
+        kind = None
+        if isinstance(value, Module):
+            kind = MODULE
+        elif isinstance(value, Tensor):
+            if isinstance(value, Parameter):
+                kind = PARAMETER
+            elif isinstance(value, (Buffer, UninitializedBuffer)):
+                kind = BUFFER
         if "_parameters" not in own:
             if kind is not None:
                 raise AttributeError(
@@ -216,8 +267,8 @@ class Module:
         own = self.__dict__
         members = getattr(self, PLACES[kind])
         for place in PLACES.values():
-            if place != PLACES[kind]:
-                own[place].pop(name, None)
+            if name in own[place] and place != PLACES[kind]:
+                del own[place][name]
         if kind == PARAMETER and type(self).register_parameter is not _REGISTER_PARAMETER:
             if name not in own["_parameters"]:
                 own.pop(name, None)
@@ -252,8 +303,15 @@ class Module:
         object.__delattr__(self, name)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        own = self.__dict__
+        own.update(completed(state))
         bind(self)
+        for name in self._pytorch_attributes():
+            own.pop(name, None)
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        """The attributes that PyTorch's class has and this one lacks: Note [Modules in files]."""
+        return {}
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         check_name(self, name, PARAMETER)
@@ -262,7 +320,9 @@ class Module:
                 f"register_parameter: {name!r} must be an nn.Parameter or None, got "
                 f"{type(param).__name__}"
             )
-        self._parameters[name] = param if param is None else admitted(self, PARAMETER, name, param)
+        if ON_MEMBER and param is not None:
+            param = admitted(self, PARAMETER, name, param)
+        self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Register a tensor that is part of the state but is not learned.
@@ -540,7 +600,15 @@ class Module:
         return self.to("cpu")
 
     def cuda(self: M, device: Any = None) -> M:
-        return self.to("cuda" if device is None or isinstance(device, int) else device)
+        return self._on("cuda", device)
+
+    def xpu(self: M, device: Any = None) -> M:
+        return self._on("xpu", device)
+
+    def _on(self: M, kind: str, device: Any) -> M:
+        if device is None or isinstance(device, int):
+            device = kind if device is None else f"{kind}:{device}"
+        return self.to(device)
 
     # ---- state ----
 
@@ -614,3 +682,6 @@ class Module:
 
 
 _REGISTER_PARAMETER = Module.register_parameter  # a library may exchange it
+
+
+Entry.code = Module.__call__.__code__  # see Note [Source lines] 4

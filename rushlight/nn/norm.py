@@ -119,6 +119,17 @@ class _NormBase(Module):
         if count is not None and (version is None or version < 2):
             state.setdefault(f"{prefix}num_batches_tracked", count.clone())
 
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Refuse an input of another number of dimensions; a class may override it."""
+        if not self.dimensions:
+            raise NotImplementedError(f"{type(self).__name__} defines no _check_input_dim")
+        if len(input.shape) not in self.dimensions:
+            wanted = " or ".join(map(str, self.dimensions))
+            raise ShapeError(
+                f"{type(self).__name__}: input must have {wanted} dimensions, got shape "
+                f"{list(input.shape)}"
+            )
+
     def reset_running_stats(self) -> None:
         """Reset the running statistics to their initial values."""
         if (
@@ -146,12 +157,7 @@ class _BatchNorm(_NormBase):
     """Each channel (dimension 1) with mean 0 and variance 1 over the batch, then an affine map."""
 
     def forward(self, input: Tensor) -> Tensor:
-        if len(input.shape) not in self.dimensions:
-            wanted = " or ".join(map(str, self.dimensions))
-            raise ShapeError(
-                f"{type(self).__name__}: input must have {wanted} dimensions, got shape "
-                f"{list(input.shape)}"
-            )
+        self._check_input_dim(input)
         learns = self.training and self.track_running_stats
         # Else the statistics are neither changed nor read.
         known = learns or not self.training

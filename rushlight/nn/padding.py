@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rushlight.core.errors import ShapeError
 from rushlight.nn.module import Module
@@ -71,19 +72,24 @@ class ConstantPad3d(_Constant):
     rank = 3
 
 
-class ZeroPad1d(_Pad):
+class _Zero(_Pad):
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        return {"value": 0.0}
+
+
+class ZeroPad1d(_Zero):
     """A border of zeros around a length."""
 
     rank = 1
 
 
-class ZeroPad2d(_Pad):
+class ZeroPad2d(_Zero):
     """A border of zeros around an image."""
 
     rank = 2
 
 
-class ZeroPad3d(_Pad):
+class ZeroPad3d(_Zero):
     """A border of zeros around a volume."""
 
     rank = 3

@@ -121,13 +121,16 @@ def replace_content(target: Tensor, source: Tensor) -> None:
 
     The object stays, so that optimisers still hold it.
     """
+    if type(target).data is not Tensor.data:  # a class whose content is more than its memory
+        target.data = source
+        return
     target._spec, target._memory, target._offset, target._base = (
         source._spec,
         source._memory,
         source._offset,
         None,
     )
-    if source._offset or not source._spec.contiguous:
+    if source._offset or not source._spec.dense:
         call.rooted(target)
     if type(target._node) is Leaf:
         target._node.spec = source._spec

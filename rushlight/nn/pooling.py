@@ -204,19 +204,23 @@ class _Adaptive(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_Adaptive):
+class _AdaptiveAvg(_Adaptive):
+    """The base of means over windows that give a wanted size."""
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvg):
     """Means of windows of a length; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_avg_pool1d)
 
 
-class AdaptiveAvgPool2d(_Adaptive):
+class AdaptiveAvgPool2d(_AdaptiveAvg):
     """Means of windows of height and width; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_avg_pool2d)
 
 
-class AdaptiveAvgPool3d(_Adaptive):
+class AdaptiveAvgPool3d(_AdaptiveAvg):
     """Means of windows of depth, height and width; the number of windows is given."""
 
     function = staticmethod(adaptive_pooling.adaptive_avg_pool3d)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rushlight.nn.module import Module
 from rushlight.ops.nn import interpolate, pixel_shuffle
@@ -40,6 +41,9 @@ class Upsample(Module):
             self.align_corners,
             self.recompute_scale_factor,
         )
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        return {"name": type(self).__name__}
 
     def extra_repr(self) -> str:
         given = (

@@ -17,6 +17,7 @@ from rushlight.ops.nn.recurrent import Weights
 from rushlight.ops.view import views
 from rushlight.tensor import Tensor
 
+_STEMS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 _GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
@@ -93,16 +94,37 @@ class RNNBase(Module):
     def _suffixes(self, number: int) -> list[str]:
         return [f"_l{number}", f"_l{number}_reverse"][: self._directions]
 
+    @property
+    def _all_weights(self) -> list[list[str]]:
+        """The names of the weights, by layer and direction."""
+        stems = [
+            stem
+            for stem, there in zip(
+                _STEMS, (True, True, self.bias, self.bias, bool(self.proj_size)), strict=True
+            )
+            if there
+        ]
+        suffixes = [s for number in range(self.num_layers) for s in self._suffixes(number)]
+        return [[stem + suffix for stem in stems] for suffix in suffixes]
+
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        return [name for names in self._all_weights for name in names]
+
+    @property
+    def _flat_weights(self) -> list[Any]:
+        return [getattr(self, name, None) for name in self._flat_weights_names]
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        names = ("_all_weights", "_flat_weights_names", "_flat_weights")
+        return {name: getattr(self, name) for name in names}
+
     def _weights(self, suffix: str) -> Weights:
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        return Weights(*(getattr(self, name + suffix, None) for name in names))  # type: ignore[arg-type]
+        return Weights(*(getattr(self, stem + suffix, None) for stem in _STEMS))  # type: ignore[arg-type]
 
     @property
     def all_weights(self) -> list[list[Parameter]]:
-        names = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else [])]
-        names += ["weight_hr"] if self.proj_size else []
-        suffixes = [s for number in range(self.num_layers) for s in self._suffixes(number)]
-        return [[getattr(self, name + suffix) for name in names] for suffix in suffixes]
+        return [[getattr(self, name) for name in names] for names in self._all_weights]
 
     def reset_parameters(self) -> None:
         bound = 1 / math.sqrt(self.hidden_size)
@@ -111,6 +133,9 @@ class RNNBase(Module):
 
     def flatten_parameters(self) -> None:
         """Has no effect: weights need not be contiguous here."""
+
+    def _init_flat_weights(self) -> None:
+        """Has no effect: weights are read by name."""
 
     # ---- states ----
 
@@ -125,22 +150,73 @@ class RNNBase(Module):
         )
 
     def _initial_states(
-        self, hx: Any, rows: Tensor, batch: int, order: Tensor | None, alone: bool
+        self, hx: Any, input: Tensor, sizes: Tensor | None, order: Tensor | None, alone: bool
     ) -> tuple[Tensor, ...]:
         """The initial states, in the order of the packed sequences."""
-        wanted = self._start(rows, batch)
+        states: Any
         if hx is None:
-            return wanted
-        given = tuple(hx) if self.mode == "LSTM" else (hx,)
-        if alone:
-            given = tuple(v.unsqueeze(1) for v in given)
-        for v, want in zip(given, wanted, strict=True):
-            if v.shape != want.shape:
-                raise ShapeError(
-                    f"{type(self).__name__}: the state must have the shape {list(want.shape)} "
-                    f"(layers, batch, width), got {v._spec!r}"
-                )
-        return given if order is None else tuple(v.index_select(1, order) for v in given)
+            states = self._start(input, self.get_expected_hidden_size(input, sizes)[1])
+        else:
+            states = tuple(hx) if self.mode == "LSTM" else (hx,)
+            if alone:
+                states = tuple(v.unsqueeze(1) for v in states)
+            if order is not None:
+                states = tuple(v.index_select(1, order) for v in states)
+        self.check_forward_args(input, states if self.mode == "LSTM" else states[0], sizes)
+        return states
+
+    def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
+        """Check an input, with a batch or packed, and its states; a class may override it."""
+        self.check_input(input, batch_sizes)
+        wanted = [self.get_expected_hidden_size(input, batch_sizes)]
+        if self.mode == "LSTM":
+            wanted.append(self.get_expected_cell_size(input, batch_sizes))
+        given = hidden if self.mode == "LSTM" else (hidden,)
+        for state, shape in zip(given, wanted, strict=True):
+            self.check_hidden_size(state, shape)
+
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        if input.ndim != (3 if batch_sizes is None else 2) or input.shape[-1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}: input must be (time, batch, {self.input_size}), batch "
+                f"first if so made, or (time, {self.input_size}), got {input._spec!r}"
+            )
+
+    def get_expected_hidden_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """Layers and directions, batch, width of the hidden state."""
+        if batch_sizes is not None:
+            batch = int(batch_sizes[0])
+        else:
+            batch = input.shape[0 if self.batch_first else 1]
+        return self.num_layers * self._directions, batch, self.proj_size or self.hidden_size
+
+    def get_expected_cell_size(
+        self, input: Tensor, batch_sizes: Tensor | None
+    ) -> tuple[int, int, int]:
+        """The same for the memory of an LSTM."""
+        layers, batch, _ = self.get_expected_hidden_size(input, batch_sizes)
+        return layers, batch, self.hidden_size
+
+    def check_hidden_size(
+        self, hx: Tensor, expected_hidden_size: tuple[int, int, int], msg: str = ""
+    ) -> None:
+        if hx.shape != tuple(expected_hidden_size):
+            raise ShapeError(
+                msg.format(expected_hidden_size, list(hx.shape))
+                if msg
+                else f"{type(self).__name__}: the state must have the shape "
+                f"{list(expected_hidden_size)} (layers, batch, width), got {hx._spec!r}"
+            )
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """The states in another order of the batch."""
+        if permutation is None:
+            return hx
+        if self.mode == "LSTM":
+            return tuple(v.index_select(1, permutation) for v in hx)
+        return hx.index_select(1, permutation)
 
     # ---- forward ----
 
@@ -169,19 +245,17 @@ class RNNBase(Module):
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
         alone = input.ndim == 2
-        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
-            raise ShapeError(
-                f"{type(self).__name__}: input must be (time, batch, {self.input_size}), batch "
-                f"first if so made, or (time, {self.input_size}), got {input._spec!r}"
-            )
-        x = input.unsqueeze(1) if alone else input.transpose(0, 1) if self.batch_first else input
+        whole = input.unsqueeze(0 if self.batch_first else 1) if alone else input
+        if whole.ndim != 3:
+            self.check_input(whole, None)  # which refuses it
+        states = self._initial_states(hx, whole, None, None, alone)
+        x = whole.transpose(0, 1) if self.batch_first else whole
         steps, batch, width = x.shape
         if not steps:
             raise ShapeError(
                 f"{type(self).__name__}: a sequence must have at least one step, got "
                 f"{input._spec!r}"
             )
-        states = self._initial_states(hx, x, batch, None, alone)
         out, finals = self._run(x.reshape(steps * batch, width), [batch] * steps, states)
         out = out.reshape(steps, batch, out.shape[-1])
         if alone:
@@ -192,12 +266,8 @@ class RNNBase(Module):
 
     def _forward_packed(self, packed: PackedSequence, hx: Any) -> Any:
         counts = [int(n) for n in packed.batch_sizes.tolist()]
-        if packed.data.shape[-1] != self.input_size:
-            raise ShapeError(
-                f"{type(self).__name__}: rows of {self.input_size} are needed, got "
-                f"{packed.data._spec!r}"
-            )
-        states = self._initial_states(hx, packed.data, counts[0], packed.sorted_indices, False)
+        sizes, order = packed.batch_sizes, packed.sorted_indices
+        states = self._initial_states(hx, packed.data, sizes, order, False)
         out, finals = self._run(packed.data, counts, states)
         if packed.unsorted_indices is not None:
             finals = [v.index_select(1, packed.unsorted_indices) for v in finals]

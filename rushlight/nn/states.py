@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from rushlight.compat.torch_function import part_of
 from rushlight.core.errors import RushlightError
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.parameter import Parameter, is_lazy
@@ -81,12 +82,12 @@ def read_state(
     noted = {"version": module._version}
     if hasattr(given, "_metadata"):
         given._metadata[prefix[:-1]] = noted
-    for hook in list(module._state_hooks.get("read", {}).values()):
+    for hook in list(module._state_dict_pre_hooks.values()):
         hook(module, prefix, keep_vars)
     module._save_to_state_dict(given, prefix, keep_vars)
     for name, child in _children(module):
         child.state_dict(destination=given, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
-    for hook in list(module._state_hooks.get("was read", {}).values()):
+    for hook in list(module._state_dict_hooks.values()):
         changed = hook(module, given, prefix, noted)
         given = given if changed is None else changed
     return given
@@ -152,7 +153,7 @@ class Load:
         self.tell(module)
 
     def tell(self, module: Any) -> None:
-        for hook in list(module._state_hooks.get("was loaded", {}).values()):
+        for hook in list(module._load_state_dict_post_hooks.values()):
             if hook(module, LoadedKeys(self.missing, self.unexpected)) is not None:
                 raise AssertionError(
                     "a hook after load_state_dict gives nothing: it may change the lists of keys "
@@ -177,7 +178,7 @@ def load_state(module: Any, given: Mapping[str, Any], strict: bool, assign: bool
     load = Load(metadata, assign)
     parts = [part for _, part in module.named_modules(remove_duplicate=False)]
     own_way = any(_defines(part, "_load_from_state_dict") for part in parts)
-    hooked = any(part._state_hooks.get("was loaded") for part in parts)
+    hooked = any(part._load_state_dict_post_hooks for part in parts)
     careful = own_way or hooked or any(_defines(part, "set_extra_state") for part in parts)
     before = _Before(parts) if careful else None
     try:
@@ -255,8 +256,8 @@ def _own_part(
     """A state's values for a module's own members; errors are noted in `load`."""
     if hasattr(module, "_complete_state"):
         module._complete_state(state, prefix, noted.get("version"))
-    for hook in list(module._state_hooks.get("load", {}).values()):
-        hook(module, state, prefix, noted, True, load.missing, load.unexpected, load.problems)
+    for hook in list(module._load_state_dict_pre_hooks.values()):
+        hook(state, prefix, noted, True, load.missing, load.unexpected, load.problems)
     found: Found = []
     own = dict(own_members(module))
     for name, value in own.items():
@@ -340,6 +341,8 @@ def store_values(owns: list[tuple[Any, Found]], assign: bool) -> None:
                     moved = given.detach().to(device=value.device)
                     if value.is_sparse or value.is_sparse_csr:
                         acts.append((value._hold, value._fitted(moved)))
+                    elif part_of(value) is not value:
+                        writes.append(prepare_copy(part_of(value).detach(), value._part_in(moved)))
                     else:
                         writes.append(prepare_copy(value.detach(), moved))
         finish_all(writes, acts)

@@ -21,7 +21,7 @@ from rushlight.tensor import Tensor
 Activation = str | Callable[[Tensor], Tensor]
 
 
-def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
+def _get_activation_fn(given: Activation) -> Callable[[Tensor], Tensor]:
     if not isinstance(given, str):
         return given
     if given not in ("relu", "gelu"):
@@ -30,8 +30,8 @@ def _activation(given: Activation) -> Callable[[Tensor], Tensor]:
     return found
 
 
-def _copies(layer: Module, count: int) -> ModuleList:
-    return ModuleList([copy.deepcopy(layer) for _ in range(count)])
+def _get_clones(module: Module, N: int) -> ModuleList:
+    return ModuleList([copy.deepcopy(module) for _ in range(N)])
 
 
 class _Layer(Module):
@@ -40,6 +40,7 @@ class _Layer(Module):
     self_attn: MultiheadAttention
     linear1: Linear
     dropout: Dropout
+    dropout1: Dropout
     linear2: Linear
     activation: Callable[[Tensor], Tensor]
 
@@ -62,6 +63,18 @@ class _Layer(Module):
             need_weights=False,
         )
         result: Tensor = out
+        return result
+
+    def _sa_block(
+        self,
+        x: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Self-attention; a class may override it."""
+        out = self._attend(self.self_attn, x, x, attn_mask, key_padding_mask, is_causal)
+        result: Tensor = self.dropout1(out)
         return result
 
     def _feed(self, x: Tensor) -> Tensor:
@@ -102,7 +115,12 @@ class TransformerEncoderLayer(_Layer):
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **place)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
+
+    def _pytorch_attributes(self) -> dict[str, Any]:
+        known = [functional.relu, functional.gelu]
+        number = known.index(self.activation) + 1 if self.activation in known else 0
+        return {"activation_relu_or_gelu": number}
 
     def forward(
         self,
@@ -111,18 +129,17 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        def look(x: Tensor) -> Tensor:
-            result: Tensor = self.dropout1(
-                self._attend(self.self_attn, x, x, src_mask, src_key_padding_mask, is_causal)
-            )
-            return result
-
-        x = src
+        x, given = src, (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:
-            x = x + look(self.norm1(x))
-            return x + self.dropout2(self._feed(self.norm2(x)))
-        x = self.norm1(x + look(x))
-        result: Tensor = self.norm2(x + self.dropout2(self._feed(x)))
+            x = x + self._sa_block(self.norm1(x), *given)
+            return x + self._ff_block(self.norm2(x))
+        x = self.norm1(x + self._sa_block(x, *given))
+        result: Tensor = self.norm2(x + self._ff_block(x))
+        return result
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """The two linear layers; a class may override it."""
+        result: Tensor = self.dropout2(self._feed(x))
         return result
 
 
@@ -161,7 +178,7 @@ class TransformerDecoderLayer(_Layer):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(
         self,
@@ -174,26 +191,33 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        def look(x: Tensor) -> Tensor:
-            seen = self._attend(self.self_attn, x, x, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
-            result: Tensor = self.dropout1(seen)
-            return result
-
-        def recall(x: Tensor) -> Tensor:
-            layer, padding = self.multihead_attn, memory_key_padding_mask
-            result: Tensor = self.dropout2(
-                self._attend(layer, x, memory, memory_mask, padding, memory_is_causal)
-            )
-            return result
-
-        x = tgt
+        x, own = tgt, (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        seen = (memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         if self.norm_first:
-            x = x + look(self.norm1(x))
-            x = x + recall(self.norm2(x))
-            return x + self.dropout3(self._feed(self.norm3(x)))
-        x = self.norm1(x + look(x))
-        x = self.norm2(x + recall(x))
-        result: Tensor = self.norm3(x + self.dropout3(self._feed(x)))
+            x = x + self._sa_block(self.norm1(x), *own)
+            x = x + self._mha_block(self.norm2(x), *seen)
+            return x + self._ff_block(self.norm3(x))
+        x = self.norm1(x + self._sa_block(x, *own))
+        x = self.norm2(x + self._mha_block(x, *seen))
+        result: Tensor = self.norm3(x + self._ff_block(x))
+        return result
+
+    def _mha_block(
+        self,
+        x: Tensor,
+        mem: Tensor,
+        attn_mask: Tensor | None,
+        key_padding_mask: Tensor | None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """Attention to the memory; a class may override it."""
+        out = self._attend(self.multihead_attn, x, mem, attn_mask, key_padding_mask, is_causal)
+        result: Tensor = self.dropout2(out)
+        return result
+
+    def _ff_block(self, x: Tensor) -> Tensor:
+        """The two linear layers; a class may override it."""
+        result: Tensor = self.dropout3(self._feed(x))
         return result
 
 
@@ -209,7 +233,7 @@ class TransformerEncoder(Module):
         mask_check: bool = True,
     ) -> None:
         super().__init__()
-        self.layers = _copies(encoder_layer, num_layers)
+        self.layers = _get_clones(encoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -236,7 +260,7 @@ class TransformerDecoder(Module):
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
-        self.layers = _copies(decoder_layer, num_layers)
+        self.layers = _get_clones(decoder_layer, num_layers)
         self.num_layers = num_layers
         self.norm = norm
 
@@ -310,10 +334,14 @@ class Transformer(Module):
         self.decoder = custom_decoder or TransformerDecoder(
             TransformerDecoderLayer(*common, **place), num_decoder_layers, norm()
         )
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    def _reset_parameters(self) -> None:
+        """Draw the matrices anew; a class may override it."""
         for parameter in self.parameters():
             if len(parameter.shape) > 1:
                 init.xavier_uniform_(parameter)
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def forward(
         self,

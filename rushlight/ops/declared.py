@@ -110,8 +110,9 @@ MODULES = _by_name(
             "less less_equal log log2 logical_and logical_not logical_or logical_xor lt maximum "
             "minimum mul multiply ne neg negative not_equal pow reciprocal relu rsqrt sigmoid sign "
             "silu sin softsign sqrt tanh to_bfloat16 to_bool to_complex128 to_complex64 to_float16 "
-            "to_float32 to_float64 to_int16 to_int32 to_int64 to_int8 to_uint16 to_uint32 "
-            "to_uint64 to_uint8 trunc"
+            "to_float32 to_float64 to_float8_e4m3fn to_float8_e4m3fnuz to_float8_e5m2 "
+            "to_float8_e5m2fnuz to_float8_e8m0fnu to_int16 to_int32 to_int64 to_int8 to_uint16 "
+            "to_uint32 to_uint64 to_uint8 trunc"
         ),
         "pointwise.bessel": (
             "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 i0 i0e i1 i1e modified_bessel_i0 "

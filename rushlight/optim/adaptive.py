@@ -13,7 +13,7 @@ from typing import Any
 from rushlight.ops.create import creation
 from rushlight.ops.optim.formula import Expr, absolute, maximum, sqrt
 from rushlight.optim.fused import FusedOptimizer, Numbers, State, check_betas
-from rushlight.optim.optimizer import Group, check_options, rate_of
+from rushlight.optim.optimizer import Group, ParameterState, check_options, rate_of
 from rushlight.tensor import Tensor
 
 
@@ -111,7 +111,7 @@ class Adagrad(FusedOptimizer):
         )
         for group in self.param_groups:
             for p in group["params"]:
-                self.state[p] = self.start(p, group)
+                self.state[p] = ParameterState(self.start(p, group))
 
     def kept(self, group: Group) -> tuple[str, ...]:
         return ("sum",)

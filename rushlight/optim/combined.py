@@ -187,11 +187,12 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            self._reduce()
+            self._reduce_lr(self.last_epoch)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = self._rates
 
-    def _reduce(self) -> None:
+    def _reduce_lr(self, epoch: int) -> None:
+        """Lower the rates; a class may override it."""
         least = self.min_lrs + self.min_lrs[:1] * (len(self._groups) - len(self.min_lrs))
         for group, low in zip(self._groups, least, strict=True):
             old = float(group["lr"])

@@ -15,7 +15,7 @@ from rushlight.ops.create import creation
 from rushlight.ops.create.dtype_limits import finfo
 from rushlight.ops.optim.whole_steps import Moves
 from rushlight.ops.view.inplace import prepare_copy
-from rushlight.optim.optimizer import Group, Optimizer, check_options
+from rushlight.optim.optimizer import Group, Optimizer, ParameterState, check_options, count_of
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -67,9 +67,9 @@ class Adafactor(Optimizer):
                     raise RushlightError("Adafactor does not support complex parameters")
                 state = self.state.get(p)
                 if not state:
-                    state = _start(p)
+                    state = ParameterState(_start(p))
                     moves.begin(self.state, p, state)
-                step, g = state["step"] + 1, -p.grad if group["maximize"] else p.grad
+                step, g = count_of(state) + 1, -p.grad if group["maximize"] else p.grad
                 for target, new in _adapted(p.detach(), g, state, group, step):
                     moves.writes.append(prepare_copy(target, new))
                 moves.put(state, "step", step)

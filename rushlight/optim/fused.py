@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from operator import itemgetter, setitem
+from operator import setitem
 from typing import Any, ClassVar
 
+from rushlight.compat.torch_function import overrides, part_of
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops.create import creation
 from rushlight.ops.optim.differentiable import taken
 from rushlight.ops.optim.formula import Formula, kernel_of
 from rushlight.ops.optim.whole_steps import Moves, has_lists
 from rushlight.ops.view.inplace import Update, prepare_copy
-from rushlight.optim.optimizer import Group, Optimizer, rate_of
+from rushlight.optim.optimizer import Group, Optimizer, ParameterState, count_of, rate_of
 from rushlight.optim.rows import move_rows
 from rushlight.tape.record.state import enable_grad
 from rushlight.tape.record.value import Leaf
 from rushlight.tensor import Tensor
 
 State = dict[str, Any]
+_HELD = dict.__getitem__  # of a ParameterState, without the reader's tensor of the count
 Numbers = dict[str, Any]  # by name; tensors where `lr` is one and the step is differentiable
 
 
 @functools.cache
 def _picker(names: tuple[str, ...]) -> Callable[[State], tuple[Any, ...]]:
     """A function that reads some names of a state."""
-    return (
-        itemgetter(*names)
-        if len(names) > 1
-        else lambda state: tuple([state[name] for name in names])
-    )
+    return lambda state: tuple([_HELD(state, name) for name in names])
 
 
 class FusedOptimizer(Optimizer):
@@ -89,6 +87,10 @@ class FusedOptimizer(Optimizer):
     def adder(self, group: Group, moves: Moves) -> Callable[..., None]:
         """How a group's updates are collected: in lists, where its device has them."""
         params = group["params"]
+        if any(map(overrides, set(map(type, params)))):
+            return lambda update, values, numbers: moves.add(
+                update, tuple(map(part_of, values)), numbers
+            )
         listed = bool(params) and not self._repeats and has_lists(params[0])
         return moves.add_listed if listed else moves.add
 
@@ -109,7 +111,8 @@ class FusedOptimizer(Optimizer):
             state = seen = states.get(p) or self.begin(p, group, moves)
             if repeats:  # listed twice: continue from its pending state
                 seen = pending.setdefault(p, dict(state))
-            step = seen["step"] + 1
+            step = _HELD(seen, "step")
+            step = (step if step.__class__ is int else int(step)) + 1
             if not by_step:
                 change = {**seen, "step": step}
                 update, numbers = self.kernel(group, change)
@@ -134,7 +137,7 @@ class FusedOptimizer(Optimizer):
         """The state of a parameter that has none; it is stored when the step is made."""
         state = moves.begun.get(p)
         if state is None:
-            state = moves.begun[p] = self.start(p, group)
+            state = moves.begun[p] = ParameterState(self.start(p, group))
             moves.begin(self.state, p, state)
         return state
 
@@ -149,7 +152,8 @@ class FusedOptimizer(Optimizer):
             if p.grad is None:
                 continue
             state = self.state.get(p) or self.begin(p, group, moves)
-            change = {**state, "step": state.get("step", 1) + 1}  # SGD has no counter of its own
+            # SGD has no counter of its own.
+            change = {**state, "step": (count_of(state) if "step" in state else 1) + 1}
             with enable_grad():
                 update, numbers = self.kernel(group, change)
                 values = (p, *[state[name] for name in names], p.grad)

@@ -9,7 +9,7 @@ from typing import Any
 
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
-from rushlight.ops.optim.whole_steps import Moves
+from rushlight.ops.optim.whole_steps import Moves, held_apart
 from rushlight.ops.view import views
 from rushlight.ops.view.inplace import finish_all, prepare_copy
 from rushlight.optim.optimizer import Optimizer
@@ -169,7 +169,7 @@ class LBFGS(Optimizer):
         parts = [
             creation.zeros_like(p) if p.grad is None else p.grad.detach() for p in self._params
         ]
-        return views.cat([views.reshape(_reals(part), (-1,)) for part in parts])
+        return held_apart(views.cat([views.reshape(_reals(part), (-1,)) for part in parts]))
 
     def _move(self, t: float, direction: Any) -> None:
         start = 0
@@ -225,13 +225,14 @@ class LBFGS(Optimizer):
         for n in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             direction = self._direction(now.gradient, group["history_size"], state)
-            state["prev_flat_grad"], state["prev_loss"] = now.gradient.clone(), now.loss
+            state["prev_flat_grad"] = held_apart(now.gradient.clone())
+            state["prev_loss"] = now.loss
             t = float(group["lr"])
             if state["n_iter"] == 1:
                 size = now.gradient.abs().sum().item()
                 t *= 1.0 if size <= 1 else 1.0 / size
             now.slope = now.gradient.dot(direction).item()
-            state["d"], state["t"] = direction, t
+            state["d"], state["t"] = held_apart(direction), t
             if now.slope > -group["tolerance_change"]:
                 break
             before, last = now.loss, n == group["max_iter"]
@@ -287,8 +288,8 @@ class LBFGS(Optimizer):
             if len(changes) == most:
                 for kept in (changes, steps, ro):
                     kept.pop(0)
-            changes.append(y)
-            steps.append(s)
+            changes.append(held_apart(y))
+            steps.append(held_apart(s))
             ro.append(1.0 / along)
             state["H_diag"] = along / y.dot(y).item()
         q = -gradient

@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import math
 import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
+from rushlight.core import dtypes
 from rushlight.core.errors import RushlightError, SparseOperandError
+from rushlight.ops.create import creation
 from rushlight.ops.create.creation import device_kind, names
 from rushlight.ops.optim.whole_steps import Moves
-from rushlight.ops.pointwise import arithmetic as e
+from rushlight.ops.view import complex_parts
 from rushlight.ops.view.inplace import finish_all
+from rushlight.tape.record.hook_tables import add_to
 from rushlight.tape.record.state import enable_grad, no_grad
 from rushlight.tape.record.value import Leaf
 from rushlight.tensor import RemovableHandle, Tensor
 
 Group = dict[str, Any]
-_numbers = itertools.count()
+
+
+class ParameterState(dict[str, Any]):
+    """The state of one parameter.
+
+    The count of its steps is a number, which costs a step nothing, until it is read by its name:
+    then it is a tensor, as in PyTorch. A step reads it by `count_of`. Walks over all values see
+    what there is, so that looking at memory takes none.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if name == "step" and value.__class__ is int:
+            value = _count(value)
+            self[name] = value  # a write to it counts
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default  # noqa: SIM401
+
+
+def _count(steps: int) -> Tensor:
+    kind = dtypes.float64 if dtypes.get_default() is dtypes.float64 else dtypes.float32
+    return creation.full((), float(steps), dtype=kind, device="cpu")
+
+
+def count_of(state: dict[str, Any]) -> int:
+    """How many steps a state has seen."""
+    held = dict.__getitem__(state, "step")
+    return held if held.__class__ is int else int(held)
 
 
 class Optimizer:
@@ -128,31 +160,22 @@ class Optimizer:
         if "step" in cls.__dict__:
             cls.step = _with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
 
-    def _add_hook(
-        self, when: str, hook: Callable[..., Any], first: bool = False
-    ) -> RemovableHandle:
-        key = next(_numbers)
-        table = self._hooks.setdefault(when, {})
-        before = dict(table) if first else {}
-        if first:
-            table.clear()
-        table[key] = hook
-        table.update(before)
-        return RemovableHandle(table, key)
+    def _add_to(self, when: str, hook: Callable[..., Any], first: bool = False) -> RemovableHandle:
+        return add_to(self._hooks.setdefault(when, {}), hook, first)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` before each step."""
-        return self._add_hook("step", hook)
+        return self._add_to("step", hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook(optimizer, args, kwargs)` after each step."""
-        return self._add_hook("stepped", hook)
+        return self._add_to("stepped", hook)
 
     def register_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(optimizer)` before the state is read."""
-        return self._add_hook("read", hook, prepend)
+        return self._add_to("read", hook, prepend)
 
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -161,7 +184,7 @@ class Optimizer:
 
         a result that is not None replaces it.
         """
-        return self._add_hook("was read", hook, prepend)
+        return self._add_to("was read", hook, prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
@@ -170,13 +193,13 @@ class Optimizer:
 
         a result that is not None is loaded instead.
         """
-        return self._add_hook("load", hook, prepend)
+        return self._add_to("load", hook, prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call `hook(optimizer)` after loading."""
-        return self._add_hook("was loaded", hook, prepend)
+        return self._add_to("was loaded", hook, prepend)
 
     def prepare(self, group: Group, moves: Moves) -> None:
         """Collect the changes of a group and of its state without making them.
@@ -207,7 +230,10 @@ class Optimizer:
             if not isinstance(key, Tensor):  # entries under other keys than parameters
                 state[key] = kept
             elif id(key) in numbers:
-                state[numbers[id(key)]] = dict(kept)
+                whole = dict(kept)
+                if whole.get("step").__class__ is int and type(kept) is ParameterState:
+                    whole["step"] = _count(whole["step"])
+                state[numbers[id(key)]] = whole
         made = {"state": state, "param_groups": groups}
         for hook in list(self._hooks.get("was read", {}).values()):
             changed = hook(self, made)
@@ -238,7 +264,8 @@ class Optimizer:
             if not isinstance(p, Tensor):
                 fresh[p] = kept
                 continue
-            fresh[p] = {name: _copied(name, value, p) for name, value in kept.items()}
+            copied = {name: _copied(name, value, p) for name, value in kept.items()}
+            fresh[p] = ParameterState(copied)
         pairs = zip(self.param_groups, groups, strict=True)
         options = [
             (own, {name: value for name, value in group.items() if name != "params"})
@@ -313,16 +340,12 @@ Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(optimizer, args, kwargs)` before each step of every optimiser."""
-    key = next(_numbers)
-    _before_step[key] = hook
-    return RemovableHandle(_before_step, key)
+    return add_to(_before_step, hook)
 
 
 def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call `hook(optimizer, args, kwargs)` after each step of every optimiser."""
-    key = next(_numbers)
-    _after_step[key] = hook
-    return RemovableHandle(_after_step, key)
+    return add_to(_after_step, hook)
 
 
 def _copied(name: str, value: Any, p: Tensor) -> Any:
@@ -337,7 +360,7 @@ def _copied(name: str, value: Any, p: Tensor) -> Any:
         moved = value.detach().to(
             device=p.device, dtype=p.dtype if value.is_floating_point() else None
         )
-        return e.clone(moved)
+        return moved.clone()
 
 
 def check_switches(name: str, defaults: Group) -> None:
@@ -383,3 +406,53 @@ def check_options(**options: Any) -> None:
             raise ValueError(f"Tensor {name} must be 1-element, got shape {list(value.shape)}")
         if not value >= 0:
             raise ValueError(f"an optimiser's {name} must be at least 0, got {value}")
+
+
+# ---- names for optimisers that were written for PyTorch ----
+
+
+class _Required:
+    """The default of an option that must be given."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _RequiredParameter = _Required()
+ParamsT = Iterable[Any]
+StateDict = dict[str, Any]
+
+
+def _use_grad_for_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of `step`: it records only where the optimiser is differentiable."""
+
+    @functools.wraps(function)
+    def stepping(self: Optimizer, *args: Any, **named: Any) -> Any:
+        with enable_grad() if self.defaults.get("differentiable") else no_grad():
+            return function(self, *args, **named)
+
+    return stepping
+
+
+def _get_value(x: Any) -> Any:
+    """The number of a tensor with one element."""
+    return x.item() if isinstance(x, Tensor) else x
+
+
+def _dispatch_sqrt(x: Any) -> Any:
+    return x.sqrt() if isinstance(x, Tensor) else math.sqrt(x)
+
+
+def _default_to_fused_or_foreach(
+    params: Any, differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """Neither: every step here is fused."""
+    return False, False
+
+
+def _view_as_real(params: list[Any], *state_and_grads: list[Any]) -> None:
+    """Replace complex tensors in lists by their pairs of real numbers, in place."""
+    for i, p in enumerate(params):
+        if p.is_complex():
+            for held in (params, *state_and_grads):
+                held[i] = complex_parts.view_as_real(held[i])

@@ -29,7 +29,7 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Marks
 from rushlight.devices.shared.registry import opened
-from rushlight.nn.hooks import ON_CALL, add_hook
+from rushlight.nn.hooks import ON_CALL
 from rushlight.ops.optim import whole_steps
 from rushlight.ops.optim.whole_steps import Moves
 from rushlight.optim.optimizer import (
@@ -37,8 +37,9 @@ from rushlight.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from rushlight.tape.anomaly import arming
-from rushlight.tape.memory import replay
+from rushlight.tape.memory.rebuild import IN_REBUILD
 from rushlight.tape.program.derivative import recall
+from rushlight.tape.record.hook_tables import add_to
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.source_line import CALLED, CALLERS, OURS, is_ours, module_path
 from rushlight.tape.record.state import WALK
@@ -53,7 +54,6 @@ _ident = threading.get_ident
 _get_frame = sys._getframe
 _OF_NODE = {recall.__code__, differentiated.__code__}
 _OPTIM = f"{os.sep}optim{os.sep}"
-_IN_REBUILD = {replay._run_again.__code__, replay._copy_back.__code__}
 _DEEPEST = 64  # frames of a stack
 _make_at = Moves.make_at
 
@@ -169,8 +169,8 @@ class Recorder:
             for pool in opened():
                 self._watch(pool)
             self.hooks = [
-                add_hook(ON_CALL, ("before", (self._enter_module, False))),
-                add_hook(ON_CALL, ("after", (self._leave_module, False, True))),
+                add_to(ON_CALL, ("before", (self._enter_module, False))),
+                add_to(ON_CALL, ("after", (self._leave_module, False, True))),
                 register_optimizer_step_pre_hook(self._enter_step),
                 register_optimizer_step_post_hook(self._leave_step),
             ]
@@ -302,7 +302,7 @@ class Recorder:
                 break
             if node is None and code in _OF_NODE:
                 node = frame.f_locals["node"]
-            elif code in _IN_REBUILD:
+            elif code in IN_REBUILD:
                 phase = AGAIN
             elif _OPTIM in file:
                 phase = STEP

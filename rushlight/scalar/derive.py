@@ -33,9 +33,7 @@ RULES: dict[str, Rule] = {
     "div": lambda g, out, x, y: (g / y, -(g * out) / y),
     "rem": lambda g, out, x, y: (g, -g * s.trunc(x / y)),
     "neg": lambda g, out, x: (-g,),
-    "abs": lambda g, out, x: (
-        s.where(x > 0, g, s.where(x < 0, -g, s.where(s.isnan(x), x, const(0, x.dtype)))),
-    ),
+    "abs": lambda g, out, x: (s.where(x > 0, g, s.where(x < 0, -g, const(0, x.dtype))),),
     "fma": lambda g, out, x, y, z: (g * y, g * x, g),
     "min": lambda g, out, x, y: (_pick(g, x, y, x < y), _pick(g, x, y, y < x)),
     "max": lambda g, out, x, y: (_pick(g, x, y, x > y), _pick(g, x, y, y > x)),
@@ -124,12 +122,13 @@ def gradients(
 ) -> list[Expr | None]:
     """For each of `wrt`, the sum over `outs` of seed times derivative.
 
-    None where none depends on it.
+    None where none depends on it, and of integers and truth values.
     """
     sums: dict[Expr, Expr] = {}
     for out, seed in zip(outs, seeds, strict=True):
         sums[out] = sums[out] + seed if out in sums else seed
-    wanted = set(wrt)
+    # What is made of integers alone is constant, whatever its instructions.
+    wanted = {expr for expr in wrt if expr.dtype.kind in "fc"}
     order = topological(list(outs))
     useful: set[Expr] = set()
     for expr in order:

@@ -38,6 +38,7 @@ from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.op import Grad, Op, Plan, never
 from rushlight.tape.record.state import STATE, Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value, history_of
+from rushlight.tape.record.written import are_hidden
 from rushlight.tape.vmap.batched import levels_of, wrap
 from rushlight.tape.vmap.function import PerExample, everywhere, levels_in, own_vmap, whole
 from rushlight.tape.walk.shown import FunctionNode, result_again
@@ -259,7 +260,8 @@ def _check_writes(
     name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
 ) -> None:
     for a in args:
-        if id(a) in versions and versions[id(a)] != a._memory.version and not _is(a, left.dirty):
+        grown = a._memory.version - versions[id(a)] if id(a) in versions else 0
+        if grown and not are_hidden(grown) and not _is(a, left.dirty):
             raise InplaceError(
                 f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)"
             )
@@ -335,7 +337,7 @@ def _recorded(
         call.refuse_save(cls.__name__, saved)
     node.outs = ()
     node.hooks = node.dropped = None
-    call.mark(node, call.get_frame(1))
+    call.mark(node, 1)
     if (
         len(results) == 1
         and values[0]._spec.differentiable
@@ -576,7 +578,7 @@ def _guarded(name: str, value: Any, sources: Sequence[tuple[Spec, Any]]) -> Any:
     node.edges = tuple([edge for _, edge in sources])
     node.hooks = node.dropped = None
     node.grad = Grad((1 << len(sources)) - 1, (), (), functools.partial(_refuse, name))
-    call.mark(node, call.get_frame(1))
+    call.mark(node, 1)
     made = _fresh_handle(value)
     made._node = node
     return made

@@ -7,6 +7,7 @@ dict is flattened in its own order; another dict with the same keys matches it i
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ class Container(NamedTuple):
 
     flatten: Callable[[Any], Parts]
     unflatten: Callable[[list[Any], Any], Any]
+    # Gives ((key, child) ..., context); without it children are numbered.
+    with_keys: Callable[[Any], tuple[Any, Any]] | None = None
 
     @property
     def flatten_fn(self) -> Callable[[Any], Parts]:
@@ -55,6 +58,8 @@ def register_pytree_node(
     cls: type,
     flatten_fn: Callable[[Any], tuple[Sequence[Any], Any]],
     unflatten_fn: Callable[[Any, Any], Any],
+    *,
+    flatten_with_keys_fn: Callable[[Any], tuple[Any, Any]] | None = None,
     **_: Any,
 ) -> None:
     """Treat instances of `cls` as containers.
@@ -68,7 +73,10 @@ def register_pytree_node(
         children, context = flatten_fn(x)
         return list(children), context
 
-    CONTAINERS[cls] = Container(flatten, unflatten_fn)
+    CONTAINERS[cls] = Container(flatten, unflatten_fn, flatten_with_keys_fn)
+
+
+_register_pytree_node = register_pytree_node  # the older name
 
 
 def _container(tree: Any) -> Container | None:
@@ -191,11 +199,94 @@ class MappingKey(NamedTuple):
 
     key: Any
 
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+    def get(self, mapping: Any) -> Any:
+        return mapping[self.key]
+
 
 class SequenceKey(NamedTuple):
     """An index on the way to a leaf."""
 
     idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+    def get(self, sequence: Any) -> Any:
+        return sequence[self.idx]
+
+
+class GetAttrKey(NamedTuple):
+    """The name of an attribute on the way to a leaf."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+    def get(self, obj: Any) -> Any:
+        return getattr(obj, self.name)
+
+
+KeyPath = tuple[Any, ...]
+
+
+def keystr(kp: KeyPath) -> str:
+    """The way to a leaf as text, such as "['a'][0].b"."""
+    return "".join(map(str, kp))
+
+
+def key_get(obj: Any, kp: KeyPath) -> Any:
+    """What lies at the end of a way."""
+    for key in kp:
+        obj = key.get(obj)
+    return obj
+
+
+def _keys(tree: Any, container: Container) -> list[tuple[Any, Any]]:
+    """The children of a container with their keys."""
+    if container.with_keys is not None:
+        return list(container.with_keys(tree)[0])
+    if isinstance(tree, dict):
+        return [(MappingKey(key), value) for key, value in tree.items()]
+    parts = container.flatten(tree)[0]
+    if container is _NAMED:
+        names = type(tree)._fields
+        return [(GetAttrKey(name), part) for name, part in zip(names, parts, strict=True)]
+    return [(SequenceKey(i), part) for i, part in enumerate(parts)]
+
+
+def tree_leaves_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> list[tuple[KeyPath, Any]]:
+    """Each leaf with the way to it."""
+    container = None if is_leaf is not None and is_leaf(tree) else _container(tree)
+    if container is None:
+        return [((), tree)]
+    return [
+        ((key, *path), leaf)
+        for key, part in _keys(tree, container)
+        for path, leaf in tree_leaves_with_path(part, is_leaf)
+    ]
+
+
+def tree_flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[KeyPath, Any]], TreeSpec]:
+    """Each leaf with the way to it, and the structure."""
+    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
+
+
+def tree_map_with_path(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
+    """`func(way, leaf)` on every leaf; with more trees, also of theirs."""
+    found, spec = tree_flatten_with_path(tree, is_leaf)
+    others = [spec.flatten_up_to(rest) for rest in rests]
+    ways, leaves = [way for way, _ in found], [leaf for _, leaf in found]
+    return spec.unflatten([func(*group) for group in zip(ways, leaves, *others, strict=True)])
 
 
 def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
@@ -276,3 +367,84 @@ def broadcast_prefix(
     for value, part in zip(tree_leaves(prefix, is_leaf), spec.flatten_up_to(tree), strict=True):
         found += [value] * tree_structure(part).num_leaves
     return found
+
+
+def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether it is no container."""
+    return (is_leaf is not None and is_leaf(tree)) or _container(tree) is None
+
+
+def tree_map_(
+    func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Any:
+    """Call `func` on every leaf for its effect; the tree itself is returned."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def tree_map_only_(kind: Any, func: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree_map_` on the leaves of a type."""
+    tree_map_only(kind, func, tree)
+    return tree
+
+
+def tree_all_only(kind: Any, predicate: Callable[[Any], bool], tree: Any) -> bool:
+    """`tree_all` of the leaves of a type."""
+    return all(predicate(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, kind))
+
+
+def tree_any_only(kind: Any, predicate: Callable[[Any], bool], tree: Any) -> bool:
+    """`tree_any` of the leaves of a type."""
+    return any(predicate(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, kind))
+
+
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """The leaves of a call's arguments."""
+    return tree_leaves((args, kwargs))
+
+
+def _broadcast_to_and_flatten(
+    tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None
+) -> list[Any] | None:
+    """A leaf of `tree` for each leaf of a structure that it is a prefix of; None if it is not."""
+    if treespec.kind is None:
+        return [tree] if tree_is_leaf(tree, is_leaf) else None
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    if type(tree) is not treespec.kind:
+        return None
+    parts, context = CONTAINERS.get(treespec.kind, _NAMED).flatten(tree)
+    if len(parts) != len(treespec.children) or context != treespec.context:
+        return None
+    found = [
+        _broadcast_to_and_flatten(part, child, is_leaf)
+        for part, child in zip(parts, treespec.children, strict=True)
+    ]
+    return None if any(f is None for f in found) else [leaf for f in found for leaf in f or ()]
+
+
+def register_dataclass(cls: type, *, field_names: Sequence[str] | None = None, **_: Any) -> None:
+    """Treat instances of a dataclass as containers of their fields."""
+    names = field_names or [field.name for field in dataclasses.fields(cls) if field.init]
+
+    def with_keys(x: Any) -> tuple[Any, Any]:
+        return [(GetAttrKey(name), getattr(x, name)) for name in names], None
+
+    register_pytree_node(
+        cls,
+        lambda x: ([getattr(x, name) for name in names], None),
+        lambda parts, _: cls(**dict(zip(names, parts, strict=True))),
+        flatten_with_keys_fn=with_keys,
+    )
+
+
+def register_constant(cls: type) -> None:
+    """Treat instances of a class as structure: they have no leaves and must be equal."""
+    register_pytree_node(cls, lambda x: ([], x), lambda _, x: x)
+
+
+_is_leaf = tree_is_leaf
+BUILTIN_TYPES = frozenset([tuple, list, dict, OrderedDict, defaultdict, deque])
+Context = Any
+FlattenFunc = Callable[[Any], tuple[list[Any], Any]]
+UnflattenFunc = Callable[[Any, Any], Any]

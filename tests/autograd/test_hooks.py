@@ -104,7 +104,7 @@ def test_the_node_of_a_leaf():
     x = leaf()
     (node, index), _ = (x * rl.ones(2)).grad_fn.next_functions
     assert node.variable is x
-    assert (index, node.name(), node.next_functions) == (0, "AccumulateGrad", ())
+    assert (index, node.name(), node.next_functions) == (0, "torch::autograd::AccumulateGrad", ())
     seen = []
     before = node.register_prehook(lambda outs: (outs[0] * 2,))
     after = node.register_hook(

@@ -8,6 +8,7 @@ import io
 import pytest
 
 import rushlight as rl
+import rushlight.nn.functional as F
 from rushlight import DeviceError, GraphFreedError, InplaceError, RushlightError, autograd
 from rushlight.autograd import Function, grad, gradients, graph
 from rushlight.tape.walk.saves import saves_of
@@ -447,6 +448,20 @@ def test_in_a_budget():
     assert run() == want
 
 
+def test_a_limit_binds_what_an_unpack_hook_made():
+    """Blocks of other sizes are cached up to the limit, and the gradient takes one of them."""
+    x = rl.ones(1 << 14, requires_grad=True)
+    mask = x.detach() > 0.5
+    rl.memory.empty_cache()
+    limit = rl.memory.reserved("cpu") + 8 * x.nbytes
+    with rl.memory.budget(limit, device="cpu"):
+        with graph.saved_tensors_hooks(same, lambda t: t.clone()):
+            total = x.masked_fill(mask, 0.0).sum()
+        rl.ones((limit - rl.memory.reserved("cpu")) // 4 - 1024)  # freed, and cached
+        total.backward()
+        assert rl.memory.reserved("cpu") <= limit
+
+
 def test_explaining_a_graph_whose_saves_are_elsewhere():
     x = leaf()
     with graph.saved_tensors_hooks(lambda t: t.tolist(), lambda rows: rl.tensor(rows)):
@@ -528,3 +543,23 @@ def test_hooks_can_be_refused():
         pass
     with graph.saved_tensors_hooks(same, same):
         pass
+
+
+@pytest.mark.parametrize("name", ["group_norm", "grid_sample"])
+def test_unpacked_rows_that_lie_apart(name: str):
+    """A derivative looks at a save as rows; the layout that a hook gives it has no such view."""
+    grid = rl.rand(1, 4, 4, 2)
+    functions = {
+        "group_norm": lambda x: F.group_norm(x, 2, rl.ones(4), rl.ones(4)),
+        "grid_sample": lambda x: F.grid_sample(x, grid, align_corners=False),
+    }
+    function = functions[name]
+    x = rl.randn(1, 4, 4, 4, requires_grad=True)
+    slope = rl.randn(*function(x).shape)
+    (want,) = rl.autograd.grad(function(x), x, slope)
+    with rl.autograd.graph.saved_tensors_hooks(
+        lambda s: rl.cat([s, s], -1), lambda s: s[..., : s.shape[-1] // 2]
+    ):
+        made = function(x)
+    (found,) = rl.autograd.grad(made, x, slope)
+    assert rl.allclose(found, want, rtol=1e-4, atol=1e-5)

@@ -131,3 +131,65 @@ def test_functions_are_traced_too() -> None:
     traced = fx.symbolic_trace(mixed)
     x = rushlight.arange(3.0)
     assert traced(x).item() == mixed(x).item() and traced(x, 3.0).item() == mixed(x, 3.0).item()
+
+
+def test_proxies_add_to_a_graph_that_is_there():
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x):
+            return self.act(x) + 1.0
+
+    traced = fx.symbolic_trace(Small())
+    tracer = fx.proxy.GraphAppendingTracer(traced.graph)
+    visited = []
+    for node in traced.graph.nodes:
+        visited.append(node.name)
+        if node.op == "call_module":
+            with traced.graph.inserting_before(node):
+                (given,) = fx.node.map_arg(node.args, lambda n: fx.Proxy(n, tracer))
+                made = rushlight.tanh(traced.act(given))
+                node.replace_all_uses_with(made.node)
+                traced.graph.erase_node(node)
+    assert visited == ["x", "act", "add", "output"]  # neither what was added nor one twice
+    with traced.graph.inserting_after(traced.graph.find_nodes(op="call_function")[-1]):
+        last = traced.graph.output_node()
+        last.args = ((fx.Proxy(last.args[0]) * 2).node,)
+    traced.recompile()
+    x = rushlight.tensor([-1.0, 2.0])
+    assert rushlight.equal(traced(x), 2 * (x.relu().tanh() + 1))
+
+
+def test_parts_of_a_graph_are_exchanged():
+    def program(x, w1, w2):
+        first = rushlight.cat([rushlight.neg(w1), w2]).sum()
+        second = rushlight.cat([rushlight.neg(w1), w2]).sum()
+        kept = rushlight.neg(w2)
+        return x + rushlight.max(first) + second + rushlight.cat([kept, w1]).sum() + kept.sum()
+
+    def pattern(a1, a2):
+        return rushlight.cat([rushlight.neg(a1), a2]).sum()
+
+    traced = fx.symbolic_trace(program)
+    found = fx.replace_pattern(traced, pattern, lambda a, b: rushlight.stack([a, b]).mean())
+    # The third has a call whose result is used elsewhere, too.
+    assert len(found) == 2 and [match.anchor.name for match in found] == ["sum_1", "sum_2"]
+    x, w1, w2 = rushlight.tensor(1.0), rushlight.tensor([1.0, 2.0]), rushlight.tensor([3.0, 5.0])
+    assert traced(x, w1, w2).item() == 1 + 2.75 * 2 + (3 - 8) - 8
+    assert not fx.replace_pattern(traced, pattern, pattern)
+    with pytest.raises(ValueError, match="2 arguments and the replacement 1"):
+        fx.replace_pattern(traced, pattern, lambda a: a)
+
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.ReLU()
+
+        def forward(self, a):
+            return self.inner(a) * 2
+
+    chain = fx.symbolic_trace(lambda a: rushlight.sigmoid(rushlight.sigmoid(a)))
+    fx.replace_pattern(chain, lambda a: rushlight.sigmoid(a), fx.symbolic_trace(Doubled()))
+    assert chain(rushlight.tensor([-1.0, 3.0])).tolist() == [0.0, 12.0]

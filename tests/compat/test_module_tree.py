@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 import rushlight
 from rushlight import RushlightWarning, nn
-from rushlight.compat import saying
+from rushlight.core import saying
 from rushlight.core.errors import NotDifferentiable, RushlightError
 
 MODULES = """
@@ -39,8 +41,19 @@ def test_modules_are_found(torch) -> None:
     for name in MODULES.split():
         found = importlib.import_module(name)
         assert found.__doc__, name
+    assert torch.autograd.profiler.profile and torch.distributed.rpc.init_rpc
     assert torch.nn.parallel.DistributedDataParallel and torch.distributions.normal.Normal
     assert torch.optim.adamw.AdamW is rushlight.optim.AdamW and rushlight.jit is torch.jit
+
+
+def test_modules_are_attributes_without_an_import_of_their_own() -> None:
+    program = """
+import rushlight.as_torch
+import torch
+from torch.distributed import rpc
+assert torch.autograd.profiler.profile and torch.distributed.rpc is rpc
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_jit_is_the_identity(torch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +240,7 @@ def test_parallel_and_futures(torch) -> None:
         "importlib.import_module('torch.utils.cpp_extension').load('x')",
         "torch.package.PackageImporter('x')",
         "torch.ao.quantization.quantize_dynamic(None)",
-        "torch.zeros(2, dtype=torch.float8_e4m3fn)",
+        "torch.zeros(2, dtype=torch.complex32)",
         "torch.ones(2).to(torch.qint8)",
     ],
 )
@@ -241,6 +254,7 @@ def test_names_of_dtypes(torch) -> None:
     assert repr(torch.ones(2, 3).shape) == "torch.Size([2, 3])"
     assert torch.finfo(torch.float8_e4m3fn).max == 448 and torch.float8_e5m2.itemsize == 1
     assert torch.complex32.is_complex and torch.chalf is torch.complex32
+    assert repr(torch.empty(2, 3, device="meta")) == "tensor(..., device='meta', size=(2, 3))"
 
 
 def test_events_and_memory_of_cuda(require_device) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,14 +15,6 @@ from rushlight.compat import dispatch, subclasses
 from rushlight.compat.torch_function import DisableTorchFunctionSubclass
 from rushlight.core.errors import RushlightError
 from rushlight.nn import functional as F
-
-
-@pytest.fixture(autouse=True)
-def _asking_ends() -> Iterator[None]:
-    yield
-    if dispatch.ask_from_now_on.cache_info().currsize:
-        dispatch.ask_from_now_on.cache_clear()
-        dispatch.stop_asking()
 
 
 class Plain(torch.Tensor):
@@ -60,6 +51,27 @@ def test_how_they_are_made() -> None:
         data.as_subclass(int)
     with pytest.raises(RushlightError, match="no dispatcher"):
         torch.Tensor._make_wrapper_subclass(Plain, (2,))
+
+
+def test_a_class_that_waits_for_dispatched_ops_is_refused() -> None:
+    class Dispatched(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(
+            cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    class Without(Dispatched):
+        __torch_dispatch__ = torch._C._disabled_torch_dispatch_impl
+
+    for make in (
+        torch.ones(2).as_subclass,
+        lambda kind: torch.Tensor._make_subclass(kind, torch.ones(2)),
+        lambda kind: kind([1.0]),
+    ):
+        with pytest.raises(RushlightError, match="__torch_dispatch__ would never be called"):
+            make(Dispatched)
+        assert type(make(Without)) is Without
 
 
 @pytest.mark.parametrize(
@@ -238,3 +250,30 @@ def test_torch_function_as_a_plain_method() -> None:
     like = Like()
     with dispatch.asking():
         assert torch.add(torch.ones(2), like) == (like, "add")
+
+
+def test_a_tensor_made_of_one_is_plain() -> None:
+    seen = []
+
+    class Watched(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return super().__torch_function__(func, types, args, kwargs)
+
+    x = torch.arange(3.0).as_subclass(Watched).requires_grad_()
+    seen.clear()
+    made = torch.tensor(x)
+    assert type(made) is torch.Tensor and not made.requires_grad and made.tolist() == [0, 1, 2]
+    assert type(torch.tensor([x[0], x[1]])) is torch.Tensor
+    assert torch.as_tensor(x) is x and torch.asarray(x) is x and torch.is_tensor(x)
+    assert torch.tensor not in seen and torch.as_tensor not in seen
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        torch.tensor([1.0])
+    assert torch.tensor in seen

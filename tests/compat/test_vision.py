@@ -106,6 +106,144 @@ def test_roi_pool(device, require_device) -> None:
     assert (x.grad.cpu().numpy() == grad).all()
 
 
+def own_channels(pooled: np.ndarray, bins: int) -> np.ndarray:
+    """Of bins pooled in all channels, [k, c * bins, height, width], those in a bin's own."""
+    k, channels, *size = pooled.shape
+    split = pooled.reshape(k, channels // bins, *size, *size)
+    return np.einsum("kcpqpq->kcpq", split)
+
+
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+@pytest.mark.parametrize("ratio", [2, 0])
+def test_ps_roi_align(device, ratio, require_device, monkeypatch) -> None:
+    require_device(device)
+    monkeypatch.setattr(vision, "_ROWS", 1000)
+    many = np.random.default_rng(4).standard_normal((2, 24, 9, 11)).astype(np.float32)
+    x = rushlight.tensor(many, device=device, requires_grad=True)
+    out, channels = vision.ps_roi_align(
+        x, rushlight.tensor(regions(), device=device), 0.25, *SIZE, ratio
+    )
+    assert channels.tolist() == [np.arange(24).reshape(2, *SIZE).tolist()] * 7
+    wanted = own_channels(aligned_mean(many, regions(), ratio, True), 12)
+    assert np.abs(out.detach().cpu().numpy() - wanted).max() < 1e-4
+    weights = np.cos(np.arange(out.numel())).reshape(out.shape)
+    (out * rushlight.tensor(weights.astype(np.float32), device=device)).sum().backward()
+    direction = np.random.default_rng(2).standard_normal(many.shape)  # the op is linear
+    change = own_channels(aligned_mean(direction, regions(), ratio, True), 12)
+    assert abs((x.grad.cpu().numpy() * direction).sum() - (change * weights).sum()) < 1e-3
+
+
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+def test_ps_roi_pool(device, require_device) -> None:
+    require_device(device)
+    many = np.random.default_rng(4).standard_normal((2, 24, 9, 11)).astype(np.float32)
+    x = rushlight.tensor(many, device=device, requires_grad=True)
+    out, _ = vision.ps_roi_pool(x, rushlight.tensor(regions(), device=device), 0.25, *SIZE)
+    wanted, grad = np.zeros(out.shape), np.zeros_like(many)
+    for k, (number, *corners) in enumerate(regions()):
+        x1, y1, x2, y2 = (int(np.sign(v) * np.floor(abs(v) * 0.25 + 0.5)) for v in corners)
+        height, width = max(y2 - y1, 1), max(x2 - x1, 1)
+        for c, p, q in np.ndindex(2, *SIZE):
+            top, low = (p * height // SIZE[0], -(-(p + 1) * height // SIZE[0]))
+            left, right = (q * width // SIZE[1], -(-(q + 1) * width // SIZE[1]))
+            top, low = np.clip([top + y1, low + y1], 0, 8)
+            left, right = np.clip([left + x1, right + x1], 0, 10)
+            place = (
+                int(number),
+                (c * SIZE[0] + p) * SIZE[1] + q,
+                slice(top, low),
+                slice(left, right),
+            )
+            if many[place].size:
+                wanted[k, c, p, q] = many[place].mean()
+                grad[place] += 1 / many[place].size
+    assert np.abs(out.detach().cpu().numpy() - wanted).max() < 1e-5
+    out.sum().backward()
+    assert np.abs(x.grad.cpu().numpy() - grad).max() < 1e-5
+
+
+def deformed(x, weight, offset, mask, stride, pad, dilation, groups, offset_groups) -> np.ndarray:
+    """The definition: a sum over taps of samples at moved places, without padding beyond them."""
+    outs, each, down, across = weight.shape
+    n, c, h, w = x.shape
+    out = np.zeros((n, outs, *offset.shape[2:]))
+    moved = offset.reshape(n, offset_groups, down, across, 2, *offset.shape[2:])
+    factors = mask.reshape(n, offset_groups, down, across, *offset.shape[2:])
+
+    def at(image: int, channel: int, y: int, z: int) -> float:
+        return x[image, channel, y, z] if 0 <= y < h and 0 <= z < w else 0.0
+
+    for b, o, p, q in np.ndindex(*out.shape):
+        for i, j, k in np.ndindex(each, down, across):
+            channel = o // (outs // groups) * each + i
+            group = channel // (c // offset_groups)
+            y, z = moved[b, group, j, k, :, p, q]
+            y = p * stride[0] - pad[0] + j * dilation[0] + y
+            z = q * stride[1] - pad[1] + k * dilation[1] + z
+            top, left = int(np.floor(y)), int(np.floor(z))
+            v, u = y - top, z - left
+            upper = at(b, channel, top, left) * (1 - u) + at(b, channel, top, left + 1) * u
+            lower = at(b, channel, top + 1, left) * (1 - u) + at(b, channel, top + 1, left + 1) * u
+            sampled = upper * (1 - v) + lower * v
+            out[b, o, p, q] += weight[o, i, j, k] * sampled * factors[b, group, j, k, p, q]
+    return out
+
+
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_deform_conv2d(device, groups, require_device, monkeypatch) -> None:
+    require_device(device)
+    monkeypatch.setattr(vision, "_ROWS", 1000)  # so that images come in several parts
+    numbers = np.random.default_rng(6)
+    stride, pad, dilation, size = (2, 1), (1, 2), (1, 2), (3, 5)
+    given = [
+        numbers.standard_normal((3, 4, 5, 5)),
+        numbers.standard_normal((4, 4 // groups, 3, 3)),
+        numbers.standard_normal((3, 2 * groups * 9, *size)) * 2,
+        numbers.random((3, groups * 9, *size)),
+        numbers.standard_normal(4),
+    ]
+    x, weight, offset, mask, bias = tensors = [
+        rushlight.tensor(a.astype(np.float32), device=device, requires_grad=True) for a in given
+    ]
+    place = (*stride, *pad, *dilation, groups, groups)
+    out = vision.deform_conv2d(x, weight, offset, mask, bias, *place, True)
+    wanted = deformed(*given[:4], stride, pad, dilation, groups, groups) + given[4][:, None, None]
+    assert np.abs(out.detach().cpu().numpy() - wanted).max() < 1e-4
+    (out * out).sum().backward()
+    step = 1e-4
+    for i, tensor in enumerate(tensors):  # the slope along one direction each
+        turned = numbers.standard_normal(given[i].shape)
+        moved = [
+            [a + side * step * turned if k == i else a for k, a in enumerate(given)]
+            for side in (1, -1)
+        ]
+        losses = [
+            (
+                (deformed(*m[:4], stride, pad, dilation, groups, groups) + m[4][:, None, None]) ** 2
+            ).sum()
+            for m in moved
+        ]
+        slope = (losses[0] - losses[1]) / (2 * step)
+        got = (tensor.grad.cpu().numpy() * turned).sum()
+        assert abs(got - slope) < 5e-3 * max(1, abs(slope)), i
+    plain = vision.deform_conv2d(x, weight, offset, mask[:, :1], bias, *place, False)
+    ones = np.ones_like(given[3])
+    wanted = deformed(*given[:3], ones, stride, pad, dilation, groups, groups)
+    assert np.abs(plain.detach().cpu().numpy() - wanted - given[4][:, None, None]).max() < 1e-4
+
+
+def test_deform_conv2d_refuses() -> None:
+    x, weight, one = rushlight.ones(1, 2, 4, 4), rushlight.ones(1, 2, 3, 3), rushlight.zeros(1, 1)
+    place = (1, 1, 0, 0, 1, 1, 1, 1, False)
+    with pytest.raises(ShapeError, match="offsets are"):
+        vision.deform_conv2d(x, weight, rushlight.ones(1, 18, 3, 3), one, one[0], *place)
+    with pytest.raises(ShapeError, match="2 channels do not fit"):
+        vision.deform_conv2d(x, weight[:, :1], rushlight.ones(1, 18, 2, 2), one, one[0], *place)
+    with pytest.raises(ShapeError, match="not a multiple"):
+        vision.ps_roi_align(x, rushlight.zeros(1, 5), 1.0, 3, 3, 2)
+
+
 @pytest.mark.parametrize("device", ["cpu", "webgpu"])
 @pytest.mark.parametrize("threshold", [0.1, 0.5])
 def test_nms(device, threshold, require_device, monkeypatch) -> None:
@@ -156,7 +294,7 @@ def test_they_are_found_where_torchvision_looks() -> None:
         found is not None
         and found.nms.default(rushlight.zeros(0, 4), rushlight.zeros(0), 0.5) is not None
     )
-    with pytest.raises(RushlightError, match="ps_roi_align is not implemented"):
-        found.ps_roi_align()
+    with pytest.raises(RushlightError, match="qroi_align is not implemented"):
+        found.qroi_align()
     with pytest.raises(OSError, match="compiled against PyTorch"):
         library.load_library("/somewhere/torchvision/image.so")

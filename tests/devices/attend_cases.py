@@ -110,7 +110,8 @@ def wrong(case: Case, run: Run, reference: Run) -> list[str]:
             known[name] = want
             right, got = _values(want, dtype), _values(results[1][name][0], dtype)
             error = np.abs(right - got).max(initial=0.0)
-            if not error <= LIMITS[case.dtype] * max(1.0, np.abs(right).max(initial=0.0)):
+            limit = max(LIMITS[case.dtype], LIMITS[dtype])
+            if not error <= limit * max(1.0, np.abs(right).max(initial=0.0)):
                 found.append(f"{name} of {case}: {error}")
     return found
 

@@ -29,6 +29,7 @@ class Runtime:
         self.random = random.Random(seed)
         self.streams: dict[int, list[tuple[str, Any]]] = {0: []}
         self.events: dict[int, tuple[int, int]] = {}  # event: its number of recordings, those done
+        self.destroyed: set[int] = set()
         self.numbers = iter(range(1, 1 << 30))
         self.memory: dict[int, Any] = {}
         self.log: list[str] = []
@@ -66,6 +67,7 @@ class Runtime:
 
     def streamDestroy(self, stream: int) -> None:
         self._run(stream)
+        del self.streams[stream]
 
     def memcpyAsync(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         self.log.append(f"copy {kind} on {stream}")
@@ -81,16 +83,24 @@ class Runtime:
 
     def eventDestroy(self, event: int) -> None:
         """Pending waits for it still hold."""
+        self._check(event)
+        self.destroyed.add(int(event))
+
+    def _check(self, *events: int) -> None:
+        assert not self.destroyed.intersection(events), "an event is used that was destroyed"
 
     def eventRecord(self, event: int, stream: int) -> None:
+        self._check(event)
         recorded, done = self.events[event]
         self.events[event] = (recorded + 1, done)
         self.streams[stream].append(("record", (event, recorded + 1)))
 
     def streamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        self._check(event)
         self.streams[stream].append(("wait", (event, self.events[event][0])))
 
     def eventQuery(self, event: int) -> int:
+        self._check(event)
         recorded, done = self.events[event]
         return _DONE if done >= recorded else _NOT_READY
 
@@ -98,6 +108,7 @@ class Runtime:
         return _NOT_READY if self.streams[stream] else _DONE
 
     def eventElapsedTime(self, first: int, last: int) -> float:
+        self._check(first, last)
         return self.times[last] - self.times[first]
 
     def eventSynchronize(self, event: int) -> None:

@@ -108,7 +108,7 @@ def turned(x: Any, w: Any, options: dict[str, Any]) -> Any:
         ((2, 4, 5, 6), (4, 4, 3, 3), {"dilation": 2, "padding": 1, "output_padding": 1}),
         ((2, 4, 5, 6), (4, 4, 2, 2), {"stride": 4}),
         ((2, 6, 7, 18), (6, 1, 3, 3), {"groups": 6, "stride": 2, "padding": 1}),
-        ((2, 4, 15), (4, 6, 5), {"stride": 2}),
+        ((2, 4, 21), (4, 6, 5), {"stride": 2}),
     ],
 )
 def test_transposed(

@@ -18,6 +18,7 @@ from rushlight.devices.cuda import convolve as cuda_convolve
 from rushlight.devices.cuda.convolve import in_parts, sum_kernel
 from rushlight.devices.reference import ReferenceDevice, narrow, widen
 from rushlight.devices.shared.allocator import Pool
+from rushlight.emit.wgsl import convolve as wgsl_convolve
 from rushlight.kernel.extents import extents
 from rushlight.kernel.shapes import Convolve
 from tests.devices.webgpu_arrays import Bench
@@ -148,6 +149,42 @@ def test_wgsl_agrees_with_the_reference(bench: Bench, name: str, of: str) -> Non
         bench.device.build(kernel)(*places, *sizes)
         got = bench.get(places[0], buffers[0].shape, dtype)
         check(kernel, got.astype(np.float64), expected(kernel, sizes))
+
+
+@pytest.mark.parametrize("of", KINDS)
+@pytest.mark.parametrize("name", ["tiles", "strides and dilations", "lines", "volumes"])
+def test_every_form_in_wgsl_adds_in_one_order(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str, of: str
+) -> None:
+    kernel = Convolve(t.float32, of, rank=len(CASES[name][4]))
+    sizes = launch_sizes(CASES[name])
+    forms = set()
+
+    def bits(tile: wgsl_convolve.Tile | None) -> bytes:
+        if tile is None:
+            monkeypatch.setattr(wgsl_convolve, "_FEW_COLUMNS", 1 << 20)
+        else:
+            monkeypatch.setattr(wgsl_convolve, "_FEW_COLUMNS", 0)
+            monkeypatch.setattr(wgsl_convolve, "_FEW_ROWS", 0)
+            monkeypatch.setattr(wgsl_convolve, "tile_for", lambda *_: tile)
+        forms.add(wgsl_convolve.forms(kernel, sizes)[0][0])
+        buffers = operands(kernel, sizes)
+        places = [bench.put(b) for b in buffers]
+        bench.device.build(kernel)(*places, *sizes)
+        return bench.get(places[0], buffers[0].shape, t.float32).tobytes()
+
+    plain = bits(None)
+    assert all(bits(tile) == plain for tile in wgsl_convolve.TILES)
+    assert len(forms) == 1 + len(wgsl_convolve.TILES)
+
+
+def test_tiles_in_wgsl_hold_the_matrix() -> None:
+    def sides(rows: int, columns: int) -> tuple[int, ...]:
+        return tuple(wgsl_convolve.tile_for(rows, columns))
+
+    assert sides(16, 4096) == (16, 64) and sides(17, 27) == (32, 64)
+    assert sides(64, 27) == sides(100, 64) == (64, 64)
+    assert sides(64, 65) == sides(100, 4096) == (64, 128)
 
 
 def test_padding_after_is_as_before_where_the_sizes_allow_it() -> None:

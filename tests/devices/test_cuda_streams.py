@@ -69,33 +69,25 @@ def test_kernels_in_the_block_of_a_stream_follow_its_copies():
 
 
 def test_copies_overlap_with_kernels():
-    def milliseconds(first: rl.cuda.Event, last: rl.cuda.Event) -> float:
-        last.synchronize()
-        return first.elapsed_time(last)
+    """A kernel after a copy ends before it: in one queue it never could.
 
+    Other programs on the card may delay it.
+    """
     x, side = rl.ones(1 << 26).pin_memory(), rl.cuda.Stream()
-    work = rl.ones(8192, 8192, device="cuda") * 1e-4
+    small = rl.ones(8, device="cuda")
 
-    def measure(copy: bool, kernels: bool) -> float:
+    def overlaps() -> bool:
+        ended, launched = (rl.cuda.Event(enable_timing=True) for _ in range(2))
+        with rl.cuda.stream(side):
+            y = x.to("cuda", non_blocking=True)
+            ended.record()
+        small + small
+        launched.record()
         rl.cuda.synchronize()
-        first, last = (rl.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        if copy:
-            with rl.cuda.stream(side):
-                y = x.to("cuda", non_blocking=True)
-        for _ in range(3 if kernels else 0):
-            work @ work
-        rl.cuda.current_stream().wait_stream(side)
-        last.record()
-        found = milliseconds(first, last)
-        if copy:
-            assert float(y[-1]) == 1
-        return found
+        assert float(y[-1]) == 1
+        return launched.elapsed_time(ended) > 0
 
-    for _ in range(2):
-        both, copy, kernels = measure(True, True), measure(True, False), measure(False, True)
-    print(f"\ncopy {copy:.2f} ms, kernels {kernels:.2f} ms, both {both:.2f} ms")
-    assert both < copy + kernels
+    assert any(overlaps() for _ in range(50))
 
 
 def test_copies_to_pinned_memory():

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import rushlight
+from rushlight import memory
 from rushlight.core.dtypes import DType, float32, float64
-from rushlight.devices.cpu import blas, native, small_products as small, threads, tiles
+from rushlight.devices.cpu import blas, gemm, native, small_products as small, threads, tiles
 from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.shapes import Contract
 
@@ -267,3 +268,31 @@ def test_a_layer(batch: int, sizes: tuple[int, int]) -> None:
     for value, right in zip(given, expected, strict=True):
         assert value.grad is not None
         np.testing.assert_allclose(value.grad.numpy(), right, rtol=1e-4, atol=1e-3)
+
+
+# ---- halves ----
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("depth", [0, 1, gemm.DEPTH, gemm.DEPTH + 1, 3 * gemm.DEPTH - 5])
+def test_long_sums_of_halves(layout: str, depth: int) -> None:
+    """They are added up in float32, panel by panel: rounded once, at the end."""
+    a, b = operands(96, 70, depth, float32)
+    left, right = (tensor(laid(x, t)).bfloat16() for x, t in zip((a, b), layout, strict=True))
+    exact = left.double() @ right.double()
+    scale = left.double().abs() @ right.double().abs()
+    bound = exact.abs() * 2**-8 + scale * (2**-24 * (depth + 1))
+    assert ((left @ right).double() - exact).abs().le(bound).all()
+    start = rushlight.ones(96, 70).bfloat16()
+    added = rushlight.addmm(start, left, right, beta=0.5, alpha=2.0).double() - (0.5 + 2 * exact)
+    assert added.abs().le(2 * bound + 2**-8).all()
+
+
+def test_copies_of_halves_do_not_grow_with_the_sum() -> None:
+    a, b = rushlight.ones(256, 1 << 14).bfloat16(), rushlight.ones(1 << 14, 64).bfloat16()
+    memory.empty_cache()
+    base = memory.allocated()
+    memory.reset_peak()
+    result = a @ b
+    panels = 4 * gemm.DEPTH * (256 + 64) + 4 * 256 * 64
+    assert memory.peak() - base <= result.nbytes + threads.count() * (panels + 4096)

@@ -43,3 +43,28 @@ def test_budget_error_names_op_and_line() -> None:
         rushlight.exp(x)
     with memory.budget(caught.value.least):
         assert rushlight.exp(x).numel() == 1 << 18
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.to("cpu"),
+        lambda x: x.cpu(),
+        lambda x: x.numpy(),
+        lambda x: x.tolist(),
+        lambda x: x[0].item(),
+        lambda x: bool(x[0]),
+        lambda x: rushlight.zeros(2).copy_(x),
+        lambda x: x.nonzero(),
+        lambda x: rushlight.nn.Linear(2, 2, device="null").to("cpu"),
+    ],
+)
+def test_elements_that_are_not_there_are_refused(read) -> None:
+    with pytest.raises(NotImplementedError, match=r"no elements.*to_empty"):
+        read(rushlight.ones(2, device="null"))
+
+
+def test_a_model_without_memory_gets_some() -> None:
+    made = rushlight.nn.Linear(2, 2, device="null").to_empty(device="cpu")
+    made.load_state_dict({"weight": rushlight.ones(2, 2), "bias": rushlight.zeros(2)})
+    assert made(rushlight.ones(1, 2)).tolist() == [[2.0, 2.0]]

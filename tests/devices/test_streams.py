@@ -218,3 +218,34 @@ def test_a_budget_of_the_host_counts_pinned_memory(card: CardOfStreams):
     ):
         kept = [rl.empty(room // 4).pin_memory() for _ in range(4)]
         assert kept
+
+
+def test_marks_outlive_what_the_collector_frees_with_them(card: CardOfStreams):
+    """Pinned memory in a cycle ends before its copies: the cache asks their marks later."""
+    runtime = card.runtime
+    for k in range(4):
+        x = numbers(k).pin_memory()
+        y = x.to("cuda", non_blocking=True)
+        cycle = [x]
+        cycle.append(cycle)  # type: ignore[arg-type]
+        del x, cycle
+        gc.collect()
+        assert numbers(9).pin_memory().is_pinned()
+        assert same(y, k)
+    del y
+    assert numbers(9).pin_memory().is_pinned()
+    assert set(runtime.events) == runtime.destroyed
+
+
+def test_a_stream_outlives_what_the_collector_frees_with_it(card: CardOfStreams):
+    class Late:
+        def __init__(self, stream: rl.cuda.Stream) -> None:
+            self.stream, self.me = stream, self
+
+        def __del__(self) -> None:
+            self.stream.synchronize()
+
+    for _ in range(4):
+        Late(rl.cuda.Stream())
+        gc.collect()
+    assert list(card.runtime.streams) == [0]

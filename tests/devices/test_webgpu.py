@@ -12,7 +12,7 @@ import rushlight as torch
 from rushlight.core import dtypes as t
 from rushlight.core.errors import DeviceError, DeviceUnavailable, OutOfMemoryError
 from rushlight.devices.shared import registry
-from rushlight.devices.webgpu import adapter, launch as launching, open_device
+from rushlight.devices.webgpu import adapter, groups, launch as launching, open_device
 from rushlight.devices.webgpu.stream import split
 from rushlight.kernel.shapes import Kernel, Map
 from rushlight.scalar.ir import arg
@@ -87,6 +87,28 @@ def test_freed_blocks_leave_no_bind_groups(bench: Bench) -> None:
         bench.device.free(passing, 64)
     assert not bench.device.users[kept >> 40]
     bench.device.synchronize()
+
+
+@pytest.mark.parametrize("way", ["native", "methods"])
+def test_bind_groups_by_each_way(bench: Bench, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    made = []
+    create = bench.device.gpu.create_bind_group
+    monkeypatch.setattr(
+        bench.device.gpu, "create_bind_group", lambda **given: made.append(given) or create(**given)
+    )
+    if way == "methods":
+        monkeypatch.setattr(bench.device, "group", groups._by_method(bench.device.gpu))
+    count = 20  # more than the entries that are made at first
+    formula = arg(0, t.float32)
+    for i in range(1, count):
+        formula = formula + arg(i, t.float32) * i
+    kernel = Map((t.float32,), (t.float32,) * count, (), (formula,), 0, ("1",) * (count + 1))
+    inputs = [bench.put(np.full(8, i, "f4")) for i in range(count)]
+    out = bench.put(np.zeros(8, "f4"))
+    bench.device.build(kernel)(out, *inputs, 8)
+    want = sum(i * i for i in range(count))
+    assert np.array_equal(bench.get(out, (8,), t.float32), np.full(8, want))
+    assert bool(made) == (way == "methods")
 
 
 def test_equal_steps_use_equal_bind_groups(

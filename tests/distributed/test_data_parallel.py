@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,26 @@ def test_a_sampler_goes_on_with_another_number_of_processes() -> None:
     assert len(two[0]) == 8
     with pytest.raises(ValueError, match="no multiple"):
         two[0].skip(3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limit: names are exchanged on Linux")
+def test_a_checkpoint_is_there_while_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that is killed at any moment leaves the old one or the new one."""
+    folder, renamed = tmp_path / "saved", Path.rename
+    checkpoint.save({"x": rushlight.zeros(2)}, checkpoint_id=folder)
+
+    def rename(self: Path, target: Path) -> Path:
+        made = renamed(self, target)
+        assert (folder / "index.json").exists()
+        return made
+
+    monkeypatch.setattr(Path, "rename", rename)
+    checkpoint.save({"x": rushlight.ones(2)}, checkpoint_id=folder)
+    state = {"x": rushlight.zeros(2)}
+    checkpoint.load(state, checkpoint_id=folder)
+    assert state["x"].tolist() == [1.0, 1.0] and list(tmp_path.iterdir()) == [folder]
 
 
 def test_a_pytorch_program_runs_unchanged(launched: Launched) -> None:

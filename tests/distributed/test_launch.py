@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
 from rushlight import launch
+from rushlight.distributed import DistributedError
 from tests.distributed.conftest import Launched, lines_of
 from tests.time_limit import time_limit as time_limit
 
@@ -46,3 +48,18 @@ def test_a_restart_gives_the_bits_of_an_undisturbed_run(launched: Launched, tmp_
     (again,) = lines_of(ended)
     assert whole.startswith("first ") and again == whole.replace("first", "again")
     assert "start 2 of 2" in ended.stderr
+
+
+def test_ray_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    given, rest = launch.parse(["--ray", "-n", "2", "a.py"])
+    assert given.ray and rest == ["a.py"]
+    with pytest.raises(DistributedError, match="pip install ray"):
+        launch.start(given, ["a.py"], {})
+
+
+@pytest.mark.slow
+def test_ray_starts_it(launched: Launched) -> None:
+    pytest.importorskip("ray", reason="limit: Ray is not installed")
+    ended = launched(2, "join.py", options=("--ray",))
+    assert "[0] rank 0 of 2: 3.0" in ended.stdout + ended.stderr

@@ -7,15 +7,19 @@ import queue
 import sys
 import threading
 from collections import defaultdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import rushlight
-from rushlight.distributed import DistributedError, ReduceOp, nccl
+from rushlight.distributed import DistributedError, ReduceOp, messages, nccl
 from rushlight.distributed.collectives import reduced, span
+from rushlight.distributed.counting import Traffic, traffic
 from rushlight.distributed.environment import Place
 from rushlight.distributed.nccl import NCCLTransport
+from rushlight.distributed.process_groups import Line, ProcessGroup
+from rushlight.distributed.waiting import Call
 from rushlight.tape.record.state import no_grad
 
 
@@ -29,12 +33,13 @@ class Messages:
 class FakeNccl:
     """`cupy.cuda.nccl` of one rank: calls between groupStart and groupEnd run together."""
 
-    def __init__(self, messages: Messages) -> None:
+    def __init__(self, messages: Messages, identifier: type = tuple) -> None:
         self.messages = messages
+        self.identifier = identifier(range(128))  # numbers before CuPy 14, bytes since
         self.pending: list[Any] | None = None
 
-    def get_unique_id(self) -> tuple[int, ...]:
-        return tuple(range(128))
+    def get_unique_id(self) -> bytes | tuple[int, ...]:
+        return self.identifier
 
     def groupStart(self) -> None:
         self.pending = []
@@ -46,8 +51,8 @@ class FakeNccl:
                 if call[0] == kind:
                     call[1]()
 
-    def NcclCommunicator(self, size: int, name: tuple[int, ...], rank: int) -> FakeComm:
-        assert name == tuple(range(128))
+    def NcclCommunicator(self, size: int, name: bytes | tuple[int, ...], rank: int) -> FakeComm:
+        assert name == self.identifier
         return FakeComm(self, size, rank)
 
 
@@ -134,22 +139,20 @@ class FakeStore:
             return self.values[key]
 
 
-class Line:
+def _line(transport: NCCLTransport) -> Line:
     """A call of one rank."""
-
-    def __init__(self, transport: NCCLTransport) -> None:
-        self.transport, self.rank, self.size = transport, transport.rank, transport.size
-
-    def finish(self, moving: Any) -> None:
-        assert moving.done()
+    ranks = range(transport.size)
+    world: Any = SimpleNamespace(place=Place(transport.rank, transport.size), watch=None)
+    group = ProcessGroup(world, "world0", ranks, transport, 60.0)
+    return Line(group, Call("all_reduce", "world0", ranks, 1), Traffic())
 
 
-def _ranks(count: int, act: Any) -> list[Any]:
+def _ranks(count: int, act: Any, identifier: type = tuple) -> list[Any]:
     """What `act(transport)` gives on each of `count` ranks."""
     messages, store, found = Messages(), FakeStore(), [None] * count
 
     def run(rank: int) -> None:
-        library: Any = FakeNccl(messages)
+        library: Any = FakeNccl(messages, identifier)
         made = NCCLTransport(FakeCuda, library, store, range(count), rank, 0)  # type: ignore[arg-type]
         with no_grad():
             found[rank] = act(made)
@@ -162,21 +165,22 @@ def _ranks(count: int, act: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.parametrize("identifier", [tuple, bytes])
 @pytest.mark.parametrize("count, size", [(1, 10), (2, 10), (3, 50_000), (4, 50_001)])
-def test_sums_over_nccl(count: int, size: int) -> None:
+def test_sums_over_nccl(count: int, size: int, identifier: type) -> None:
     def act(transport: NCCLTransport) -> Any:
         x = rushlight.arange(float(size)) + transport.rank
-        return reduced(Line(transport), x, ReduceOp.SUM)  # type: ignore[arg-type]
+        return reduced(_line(transport), x, ReduceOp.SUM)
 
     wanted = rushlight.arange(float(size)) * count + sum(range(count))
-    for got in _ranks(count, act):
+    for got in _ranks(count, act, identifier):
         assert rushlight.equal(got, wanted)
 
 
 def test_messages_broadcasts_and_groups_over_nccl() -> None:
     def act(transport: NCCLTransport) -> Any:
         x = rushlight.full((5,), float(transport.rank))
-        transport.broadcast(span(x), 1)
+        transport.broadcast(span(x), 1, 0)
         pair = transport.subset([2, 0], 9) if transport.rank != 1 else None
         y = rushlight.full((3,), 10.0 + transport.rank)
         if pair is not None:
@@ -191,6 +195,26 @@ def test_messages_broadcasts_and_groups_over_nccl() -> None:
         return x[0].item(), y[0].item()
 
     assert _ranks(3, act) == [(1.0, 12.0), (1.0, 11.0), (1.0, 12.0)]
+
+
+def test_messages_in_both_directions_over_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are one group of NCCL's: one after another, each rank would wait for the other."""
+    monkeypatch.setattr(messages, "staged", lambda tensor, transport: tensor)
+
+    def act(transport: NCCLTransport) -> Any:
+        group = _line(transport).group
+        other = 1 - transport.rank
+        x, y = rushlight.full((3,), float(transport.rank)), rushlight.zeros(3)
+        ops = [
+            messages.P2POp(messages.irecv, y, other, group),
+            messages.P2POp(messages.isend, x, other, group),
+        ]
+        for work in messages.batch_isend_irecv(ops):
+            work.wait()
+        return y[0].item()
+
+    assert _ranks(2, act) == [1.0, 0.0]
+    assert traffic(reset=True)["send"].sent == 2 * 12
 
 
 def test_a_card_for_two_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

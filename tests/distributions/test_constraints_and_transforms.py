@@ -287,3 +287,26 @@ def test_what_is_refused():
         D.GeneralizedPareto(1.0, 2.0, -0.4).log_prob(rl.tensor(7.0))
     with pytest.raises(ValueError, match="concentration"):
         D.LKJCholesky(3, -1.0)
+
+
+@pytest.mark.parametrize("rows", [1, 40])  # elements that are read, and too many for that
+def test_a_set_holds_values_whatever_their_number(rows):
+    between, simplex = C.integer_interval(0, 3), C.simplex
+    assert between.holds(rl.tensor([[0, 3, 1]] * rows))
+    assert not between.holds(rl.tensor([[0, 4, 1]] * rows))
+    assert not between.holds(rl.tensor([[0, -1, 1]] * rows))
+    assert not between.holds(rl.tensor([[0.5, 0, 1]] * rows))
+    assert between.holds(rl.zeros(0, dtype=rl.int64))
+    assert simplex.holds(rl.tensor([[0.25, 0.75]] * rows))
+    assert not simplex.holds(rl.tensor([[0.25, 0.5]] * rows))
+    assert not simplex.holds(rl.tensor([[-0.25, 1.25]] * rows))
+    assert not simplex.holds(rl.tensor([[float("nan"), 1.0]] * rows))
+
+
+def test_a_set_of_ones_own_says_what_it_holds():
+    class Even(C.integer_interval):
+        def check(self, value):
+            return value % 2 == 0
+
+    assert Even(0, 9).holds(rl.tensor([2, 100]))
+    assert not Even(0, 9).holds(rl.tensor([3]))

@@ -35,6 +35,10 @@ LIBRARIES: dict[str, tuple[str, str]] = {
     "peft": (f"peft==0.21.2 accelerate==1.15.0 {_HUGGING}", f"{_HUGGING_NEEDS} psutil"),
     "pyro": ("pyro-ppl==1.9.2 pyro-api==0.1.2", "typing_extensions"),
     "safetensors": ("safetensors==0.8.0", "packaging"),
+    "sentence_transformers": (
+        f"sentence-transformers==6.2.0 {_HUGGING}",
+        f"{_HUGGING_NEEDS} scikit-learn scipy pillow",
+    ),
     "skorch": ("skorch==1.4.0", "scikit-learn tabulate"),
     "tensorboard": ("tensorboard==2.21.0", "pillow protobuf absl-py grpcio markdown werkzeug"),
     "timm": (f"timm==1.0.30 torchvision==0.28.0 {_HUB}", f"{_HUGGING_NEEDS} pillow"),
@@ -42,6 +46,7 @@ LIBRARIES: dict[str, tuple[str, str]] = {
         "torch-geometric==2.8.1",
         "aiohttp fsspec jinja2 psutil pyparsing requests xxhash",
     ),
+    "torchdiffeq": ("torchdiffeq==0.2.5", "scipy"),
     "torchinfo": ("torchinfo==1.8.0", ""),
     "torchmetrics": ("torchmetrics==1.9.0 lightning-utilities==0.15.3", "packaging setuptools<80"),
     "torchvision": ("torchvision==0.28.0", "pillow"),

@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     ),
     "rowwise_partial": (CENTRED, PLAIN, None, "256.1sv/partial/0"),
     "contract_tiled": (Contract(t.float32, t.float32), PLAIN, None, "tiled:kgv:64"),
-    "convolve_tiled": (Convolve(t.float32, "image"), PLAIN, None, "tiled"),
+    "convolve_tiled": (Convolve(t.float32, "image"), PLAIN, None, "tiled64x128"),
     "convolve_back": (Convolve(t.float16, "back", rank=1), PLAIN, None, ""),
     "convolve_sum": (Convolve(t.float32, "weights", rank=3), PLAIN, None, "sum/parts"),
     "contract_plain": (Contract(t.bfloat16, t.float32), PLAIN, None, ""),

@@ -121,7 +121,7 @@ def test_checkpoints_and_budgets_change_no_bits():
 
     want = grad(f)(x), jvp(grad(f), (x,), (x,))[1]
     before = rl.memory.recomputed()["calls"]
-    with rl.memory.budget("192KiB"):
+    with rl.memory.budget(rl.memory.allocated() + 176 * 1024):
         got = grad(f)(x), jvp(grad(f), (x,), (x,))[1]
     assert rl.memory.recomputed()["calls"] > before
     assert rl.equal(got[0], want[0]) and rl.equal(got[1], want[1])

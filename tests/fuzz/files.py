@@ -1,4 +1,4 @@
-"""Mutated and hand-made files: pickles of `save`, safetensors, kernel cache, process messages.
+"""Mutated and hand-made files: pickles, archives, safetensors, kernel cache, process messages.
 
 A file is read or refused by the package's errors; tensors read lie inside their memory; the
 package's state does not change; memory stays within what the file's length allows.
@@ -19,7 +19,9 @@ import random
 import shutil
 import struct
 import tempfile
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,12 +32,14 @@ from rushlight.core import dtypes
 from rushlight.core.errors import DeviceError, ForeignAccess, OutOfMemoryError, RushlightError
 from rushlight.devices.shared import cache
 from rushlight.io import limits, safe
+from rushlight.io.archive import BEGIN, ArchiveWriter
 from rushlight.io.constructors import KNOWN
 from rushlight.io.reading import OPCODES
 from rushlight.sparse import coo, csr
 from rushlight.sparse.coo import SparseTensor
 from tests.fuzz import Find
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 EXTREME = [
     0,
     1,
@@ -82,7 +86,7 @@ def things() -> list[Any]:
     tagged = nn.Parameter(rl.ones(2, 2))
     tagged.tag = ("a", [1])
     me = rl.ones(2)
-    me.me = me
+    me.me = rl.zeros(1)
     ring: list[Any] = [1]
     ring.append(ring)
     hybrid = rl.sparse_coo_tensor(rl.tensor([[0, 0, 1]]), rl.ones(3, 2), (2, 2), requires_grad=True)
@@ -128,15 +132,43 @@ def things() -> list[Any]:
     ]
 
 
-def _saved(thing: Any) -> bytes:
+def _saved(thing: Any, archive: bool = True) -> bytes:
     file = io.BytesIO()
-    rl.save(thing, file)
+    rl.save(thing, file, _use_new_zipfile_serialization=archive)
     return file.getvalue()
 
 
 @functools.cache
-def whole_pickles() -> list[bytes]:
-    return [_saved(thing) for thing in things()]
+def whole_files() -> list[bytes]:
+    """Pickles, archives and files of PyTorch's older format."""
+    made = [pickle.dumps(thing, 4) for thing in things()]
+    made += [(GOLDEN / f"saved_{name}.bin").read_bytes() for name in ("state", "more")]
+    return made + [_saved(thing, archive) for archive in (True, False) for thing in things()]
+
+
+Members = dict[str, bytes]
+
+
+@functools.cache
+def whole_pickles() -> list[tuple[bytes, Members | None]]:
+    """Pickles; of an archive, with its other members."""
+    found: list[tuple[bytes, Members | None]] = [(pickle.dumps(t, 4), None) for t in things()]
+    for thing in things():
+        with zipfile.ZipFile(io.BytesIO(_saved(thing))) as archive:
+            members = {n.partition("/")[2]: archive.read(n) for n in archive.namelist()}
+        found.append((members.pop("data.pkl"), members))
+    return found
+
+
+def archived(pickled: bytes, members: Members | None) -> bytes:
+    if members is None:
+        return pickled
+    file = io.BytesIO()
+    writer = ArchiveWriter(file, "archive")
+    for name, content in ({"data.pkl": pickled} | members).items():
+        writer.add(name, content)
+    writer.finish()
+    return file.getvalue()
 
 
 @functools.cache
@@ -216,25 +248,26 @@ def changed(r: random.Random, whole: list[bytes]) -> bytes:
 
 
 @functools.cache
-def operations() -> list[list[bytes]]:
+def operations() -> list[tuple[list[bytes], Members | None]]:
     """The opcodes of each whole pickle, with their arguments."""
     found = []
-    for raw in whole_pickles():
+    for raw, members in whole_pickles():
         places = [at for _, _, at in pickletools.genops(raw)] + [len(raw)]
-        found.append([raw[a:b] for a, b in itertools.pairwise(places)])
+        found.append(([raw[a:b] for a, b in itertools.pairwise(places)], members))
     return found
 
 
 def rearranged(r: random.Random) -> bytes:
     """A pickle with opcodes inserted, removed, exchanged or repeated."""
-    code = list(r.choice(operations()))
+    whole, members = r.choice(operations())
+    code = list(whole)
     for _ in range(r.choice([1, 1, 2, 3, 6])):
         at = r.randrange(len(code))
         way = r.randrange(6)
         if way == 0:
             del code[at : at + r.choice([1, 1, 2, 5])]
         elif way == 1:
-            other = r.choice(operations())
+            other, _ = r.choice(operations())
             start = r.randrange(len(other))
             code[at:at] = other[start : start + r.choice([1, 3, 10, 40])]
         elif way == 2:
@@ -248,7 +281,7 @@ def rearranged(r: random.Random) -> bytes:
             code.insert(at, _operation(r))
         if not code:
             break
-    return b"".join(code)
+    return archived(b"".join(code), members)
 
 
 def _operation(r: random.Random) -> bytes:
@@ -711,12 +744,17 @@ def read(
 
 def pickle_case(raw: bytes, r: random.Random) -> None:
     place = None if r.random() < 0.95 else "cpu"
+    refusals = (limits.UnsafeFile, DeviceError)
     read(
         raw,
         lambda: rl.load(io.BytesIO(raw), map_location=place),
         r,
-        (limits.UnsafeFile, DeviceError),
+        refusals,
     )
+    if raw.startswith(BEGIN) and r.random() < 0.5:
+        path = f"{cache_home()}/mapped"
+        Path(path).write_bytes(raw)
+        read(raw, lambda: rl.load(path, map_location=place, mmap=True), r, refusals)
 
 
 def safetensors_case(raw: bytes, r: random.Random) -> None:
@@ -839,7 +877,7 @@ def made_by(seed: int) -> tuple[str, bytes, random.Random]:
     r = random.Random(seed)
     way = r.random()
     if way < 0.25:
-        return "pickle", changed(r, whole_pickles()), r
+        return "pickle", changed(r, whole_files()), r
     if way < 0.5:
         return "pickle", rearranged(r), r
     if way < 0.79:

@@ -69,6 +69,12 @@ fn out_at(g: u32, column: u32, phase: Phase) -> u32 {
     return (image * launch.size1 + g) * launch.size2 * launch.size4 * launch.size5 + column % (launch.size4 * launch.size5);
 }
 fn out_step() -> u32 { return launch.size4 * launch.size5; }
+const ROWS = 64u;
+const COLUMNS = 128u;
+const DOWN = 16u;
+const ACROSS = 16u;
+const LANES = 256u;
+const WIDE = 32u;
 var<workgroup> tile_a: array<vec4<f32>, 272>;
 var<workgroup> tile_z: array<vec4<f32>, 528>;
 var<workgroup> places: array<vec4<i32>, 32>;
@@ -92,23 +98,24 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let group = launch.base + group_id.y * groups.x + group_id.x;
-    let down = (rows() + 63u) / 64u;
-    let across = (columns() + 127u) / 128u;
+    let down = (rows() + ROWS - 1u) / ROWS;
+    let across = (columns() + COLUMNS - 1u) / COLUMNS;
     let matrix = group / (down * across);
     let g = matrix % launch.size1;
     let number = matrix / launch.size1;
     if (number >= 1u) { return; }
-    let first_row = group % down * 64u;
-    let first_column = group / down % across * 128u;
+    let first_row = group % down * ROWS;
+    let first_column = group / down % across * COLUMNS;
     let phase = phase_of(number);
     let first = 0u;
     let end = depth(phase);
-    let row = first_row + lane / 16u * 4u;
-    let row0 = select(NONE, row_at(g, row), row < rows());
-    let row1 = select(NONE, row_at(g, row + 1u), row + 1u < rows());
-    let row2 = select(NONE, row_at(g, row + 2u), row + 2u < rows());
-    let row3 = select(NONE, row_at(g, row + 3u), row + 3u < rows());
-    let column = first_column + lane % 32u * 4u;
+    let row = first_row + lane / ACROSS * 4u;
+    let read_row = first_row + lane / 16u * 4u;
+    let row0 = select(NONE, row_at(g, read_row), read_row < rows());
+    let row1 = select(NONE, row_at(g, read_row + 1u), read_row + 1u < rows());
+    let row2 = select(NONE, row_at(g, read_row + 2u), read_row + 2u < rows());
+    let row3 = select(NONE, row_at(g, read_row + 3u), read_row + 3u < rows());
+    let column = first_column + lane % WIDE * 4u;
     let column0 = column_at(g, column, phase);
     let column1 = column_at(g, column + 1u, phase);
     let column2 = column_at(g, column + 2u, phase);
@@ -130,12 +137,12 @@ fn main(
     var sum3_1 = vec4<f32>(0.0f);
     for (var start = first; start < end; start += 16u) {
         let weight = weights[side + lane % 16u];
-        tile_a[lane % 16u * 17u + lane / 16u] = vec4<f32>(
+        tile_a[lane % 16u * (DOWN + 1u) + lane / 16u] = vec4<f32>(
             weight_at(row0, weight), weight_at(row1, weight),
             weight_at(row2, weight), weight_at(row3, weight));
-        for (var e = lane / 32u; e < 16u; e += 8u) {
+        for (var e = lane / WIDE; e < 16u; e += LANES / WIDE) {
             let k = places[side + e];
-            tile_z[e * 33u + lane % 32u] = vec4<f32>(
+            tile_z[e * (WIDE + 1u) + lane % WIDE] = vec4<f32>(
                 z(column0, k), z(column1, k), z(column2, k), z(column3, k));
         }
         side = 16u - side;
@@ -145,13 +152,13 @@ fn main(
             weights[side + lane] = place.weight;
         }
         workgroupBarrier();
-        var at_a = lane / 16u;
-        var at_z = lane % 16u;
+        var at_a = lane / ACROSS;
+        var at_z = lane % ACROSS;
         for (var k = 0u; k < 16u; k += 4u) {
             {
             let a = tile_a[at_a];
-            let z0 = tile_z[at_z + 0u];
-            let z1 = tile_z[at_z + 16u];
+            let z0 = tile_z[at_z + 0u * ACROSS];
+            let z1 = tile_z[at_z + 1u * ACROSS];
             sum0_0 = fma(vec4<f32>(a.x), z0, sum0_0);
             sum0_1 = fma(vec4<f32>(a.x), z1, sum0_1);
             sum1_0 = fma(vec4<f32>(a.y), z0, sum1_0);
@@ -160,12 +167,12 @@ fn main(
             sum2_1 = fma(vec4<f32>(a.z), z1, sum2_1);
             sum3_0 = fma(vec4<f32>(a.w), z0, sum3_0);
             sum3_1 = fma(vec4<f32>(a.w), z1, sum3_1);
-            at_a += 17u; at_z += 33u;
+            at_a += DOWN + 1u; at_z += WIDE + 1u;
             }
             {
             let a = tile_a[at_a];
-            let z0 = tile_z[at_z + 0u];
-            let z1 = tile_z[at_z + 16u];
+            let z0 = tile_z[at_z + 0u * ACROSS];
+            let z1 = tile_z[at_z + 1u * ACROSS];
             sum0_0 = fma(vec4<f32>(a.x), z0, sum0_0);
             sum0_1 = fma(vec4<f32>(a.x), z1, sum0_1);
             sum1_0 = fma(vec4<f32>(a.y), z0, sum1_0);
@@ -174,12 +181,12 @@ fn main(
             sum2_1 = fma(vec4<f32>(a.z), z1, sum2_1);
             sum3_0 = fma(vec4<f32>(a.w), z0, sum3_0);
             sum3_1 = fma(vec4<f32>(a.w), z1, sum3_1);
-            at_a += 17u; at_z += 33u;
+            at_a += DOWN + 1u; at_z += WIDE + 1u;
             }
             {
             let a = tile_a[at_a];
-            let z0 = tile_z[at_z + 0u];
-            let z1 = tile_z[at_z + 16u];
+            let z0 = tile_z[at_z + 0u * ACROSS];
+            let z1 = tile_z[at_z + 1u * ACROSS];
             sum0_0 = fma(vec4<f32>(a.x), z0, sum0_0);
             sum0_1 = fma(vec4<f32>(a.x), z1, sum0_1);
             sum1_0 = fma(vec4<f32>(a.y), z0, sum1_0);
@@ -188,12 +195,12 @@ fn main(
             sum2_1 = fma(vec4<f32>(a.z), z1, sum2_1);
             sum3_0 = fma(vec4<f32>(a.w), z0, sum3_0);
             sum3_1 = fma(vec4<f32>(a.w), z1, sum3_1);
-            at_a += 17u; at_z += 33u;
+            at_a += DOWN + 1u; at_z += WIDE + 1u;
             }
             {
             let a = tile_a[at_a];
-            let z0 = tile_z[at_z + 0u];
-            let z1 = tile_z[at_z + 16u];
+            let z0 = tile_z[at_z + 0u * ACROSS];
+            let z1 = tile_z[at_z + 1u * ACROSS];
             sum0_0 = fma(vec4<f32>(a.x), z0, sum0_0);
             sum0_1 = fma(vec4<f32>(a.x), z1, sum0_1);
             sum1_0 = fma(vec4<f32>(a.y), z0, sum1_0);
@@ -202,62 +209,62 @@ fn main(
             sum2_1 = fma(vec4<f32>(a.z), z1, sum2_1);
             sum3_0 = fma(vec4<f32>(a.w), z0, sum3_0);
             sum3_1 = fma(vec4<f32>(a.w), z1, sum3_1);
-            at_a += 17u; at_z += 33u;
+            at_a += DOWN + 1u; at_z += WIDE + 1u;
             }
         }
         workgroupBarrier();
     }
-    let there0_0 = out_at(g, first_column + 0u + lane % 16u * 4u, phase);
-    if (first_column + 0u + lane % 16u * 4u < columns() && there0_0 != NONE) {
+    let there0_0 = out_at(g, first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 0u, phase);
+    if (first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 0u < columns() && there0_0 != NONE) {
         if (row + 0u < rows()) { store0(there0_0 + (row + 0u) * out_step(), sum0_0.x); }
         if (row + 1u < rows()) { store0(there0_0 + (row + 1u) * out_step(), sum1_0.x); }
         if (row + 2u < rows()) { store0(there0_0 + (row + 2u) * out_step(), sum2_0.x); }
         if (row + 3u < rows()) { store0(there0_0 + (row + 3u) * out_step(), sum3_0.x); }
     }
-    let there0_1 = out_at(g, first_column + 1u + lane % 16u * 4u, phase);
-    if (first_column + 1u + lane % 16u * 4u < columns() && there0_1 != NONE) {
+    let there0_1 = out_at(g, first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 1u, phase);
+    if (first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 1u < columns() && there0_1 != NONE) {
         if (row + 0u < rows()) { store0(there0_1 + (row + 0u) * out_step(), sum0_0.y); }
         if (row + 1u < rows()) { store0(there0_1 + (row + 1u) * out_step(), sum1_0.y); }
         if (row + 2u < rows()) { store0(there0_1 + (row + 2u) * out_step(), sum2_0.y); }
         if (row + 3u < rows()) { store0(there0_1 + (row + 3u) * out_step(), sum3_0.y); }
     }
-    let there0_2 = out_at(g, first_column + 2u + lane % 16u * 4u, phase);
-    if (first_column + 2u + lane % 16u * 4u < columns() && there0_2 != NONE) {
+    let there0_2 = out_at(g, first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 2u, phase);
+    if (first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 2u < columns() && there0_2 != NONE) {
         if (row + 0u < rows()) { store0(there0_2 + (row + 0u) * out_step(), sum0_0.z); }
         if (row + 1u < rows()) { store0(there0_2 + (row + 1u) * out_step(), sum1_0.z); }
         if (row + 2u < rows()) { store0(there0_2 + (row + 2u) * out_step(), sum2_0.z); }
         if (row + 3u < rows()) { store0(there0_2 + (row + 3u) * out_step(), sum3_0.z); }
     }
-    let there0_3 = out_at(g, first_column + 3u + lane % 16u * 4u, phase);
-    if (first_column + 3u + lane % 16u * 4u < columns() && there0_3 != NONE) {
+    let there0_3 = out_at(g, first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 3u, phase);
+    if (first_column + (lane % ACROSS + 0u * ACROSS) * 4u + 3u < columns() && there0_3 != NONE) {
         if (row + 0u < rows()) { store0(there0_3 + (row + 0u) * out_step(), sum0_0.w); }
         if (row + 1u < rows()) { store0(there0_3 + (row + 1u) * out_step(), sum1_0.w); }
         if (row + 2u < rows()) { store0(there0_3 + (row + 2u) * out_step(), sum2_0.w); }
         if (row + 3u < rows()) { store0(there0_3 + (row + 3u) * out_step(), sum3_0.w); }
     }
-    let there1_0 = out_at(g, first_column + 64u + lane % 16u * 4u, phase);
-    if (first_column + 64u + lane % 16u * 4u < columns() && there1_0 != NONE) {
+    let there1_0 = out_at(g, first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 0u, phase);
+    if (first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 0u < columns() && there1_0 != NONE) {
         if (row + 0u < rows()) { store0(there1_0 + (row + 0u) * out_step(), sum0_1.x); }
         if (row + 1u < rows()) { store0(there1_0 + (row + 1u) * out_step(), sum1_1.x); }
         if (row + 2u < rows()) { store0(there1_0 + (row + 2u) * out_step(), sum2_1.x); }
         if (row + 3u < rows()) { store0(there1_0 + (row + 3u) * out_step(), sum3_1.x); }
     }
-    let there1_1 = out_at(g, first_column + 65u + lane % 16u * 4u, phase);
-    if (first_column + 65u + lane % 16u * 4u < columns() && there1_1 != NONE) {
+    let there1_1 = out_at(g, first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 1u, phase);
+    if (first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 1u < columns() && there1_1 != NONE) {
         if (row + 0u < rows()) { store0(there1_1 + (row + 0u) * out_step(), sum0_1.y); }
         if (row + 1u < rows()) { store0(there1_1 + (row + 1u) * out_step(), sum1_1.y); }
         if (row + 2u < rows()) { store0(there1_1 + (row + 2u) * out_step(), sum2_1.y); }
         if (row + 3u < rows()) { store0(there1_1 + (row + 3u) * out_step(), sum3_1.y); }
     }
-    let there1_2 = out_at(g, first_column + 66u + lane % 16u * 4u, phase);
-    if (first_column + 66u + lane % 16u * 4u < columns() && there1_2 != NONE) {
+    let there1_2 = out_at(g, first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 2u, phase);
+    if (first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 2u < columns() && there1_2 != NONE) {
         if (row + 0u < rows()) { store0(there1_2 + (row + 0u) * out_step(), sum0_1.z); }
         if (row + 1u < rows()) { store0(there1_2 + (row + 1u) * out_step(), sum1_1.z); }
         if (row + 2u < rows()) { store0(there1_2 + (row + 2u) * out_step(), sum2_1.z); }
         if (row + 3u < rows()) { store0(there1_2 + (row + 3u) * out_step(), sum3_1.z); }
     }
-    let there1_3 = out_at(g, first_column + 67u + lane % 16u * 4u, phase);
-    if (first_column + 67u + lane % 16u * 4u < columns() && there1_3 != NONE) {
+    let there1_3 = out_at(g, first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 3u, phase);
+    if (first_column + (lane % ACROSS + 1u * ACROSS) * 4u + 3u < columns() && there1_3 != NONE) {
         if (row + 0u < rows()) { store0(there1_3 + (row + 0u) * out_step(), sum0_1.w); }
         if (row + 1u < rows()) { store0(there1_3 + (row + 1u) * out_step(), sum1_1.w); }
         if (row + 2u < rows()) { store0(there1_3 + (row + 2u) * out_step(), sum2_1.w); }

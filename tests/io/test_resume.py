@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import rushlight as rl
-from rushlight.devices.shared.registry import names
 from rushlight.optim import lr_scheduler as schedules
 from tests.time_limit import WAIT
 
@@ -51,15 +50,19 @@ def check_equal(a: Any, b: Any, at: str = "") -> None:
         ("cpu", 0, 13, 26),  # inside an epoch, with a gradient that is not complete
         ("cpu", 2, 13, 26),
         ("cpu", 2, 10, 15),  # after the last batch of an epoch
-        pytest.param(
-            *("webgpu", 0, 3, 6),
-            marks=pytest.mark.skipif("webgpu" not in names(), reason="needs webgpu"),
-        ),
+        ("webgpu", 0, 3, 6),
+        ("cuda", 0, 3, 6),
     ],
 )
 def test_training_continues_with_equal_bits(
-    device: str, workers: int, half: int, steps: int, tmp_path: Path
+    device: str,
+    workers: int,
+    half: int,
+    steps: int,
+    tmp_path: Path,
+    require_device: Callable[[str], str],
 ) -> None:
+    require_device(device)
     given = ["--device", device, "--workers", workers, "--steps", steps]
     train(*given, "--until", steps, "--save", tmp_path / "whole")
     train(*given, "--until", half, "--save", tmp_path / "half")

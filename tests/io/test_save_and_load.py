@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from safetensors.numpy import load_file as load_arrays, save_file as save_arrays
 import rushlight as rl
 from rushlight import nn, optim
 from rushlight.core.errors import RushlightError
-from rushlight.io import load_file, save_file
+from rushlight.io import UnsafeFile, load_file, save_file
 
 
 def test_save_and_load_a_training_state(tmp_path, device):
@@ -121,3 +125,86 @@ def test_numbers_in_a_file(tmp_path):
     own[0], shared[1] = 7, 9
     assert np.fromfile(path, np.float32).tolist() == [0, 9, 2, 3, 4, 5]
     assert rl.from_file(path, size=3, dtype=rl.float32).tolist() == [0, 9, 2]
+
+
+def test_a_mapped_safetensors_file(tmp_path):
+    path = tmp_path / "m.safetensors"
+    given = {
+        "f64": rl.arange(3, dtype=rl.float64),
+        "bf16": rl.arange(5).to(rl.bfloat16).reshape(5, 1),
+        "bool": rl.tensor([True, False]),
+        "u8": rl.arange(3, dtype=rl.uint8),
+        "none": rl.zeros(0, 2),
+    }
+    save_file(given, path)
+    found = load_file(path, mmap=True)
+    for name, tensor in given.items():
+        assert found[name].dtype is tensor.dtype and found[name].shape == tensor.shape
+        assert found[name].tolist() == tensor.tolist()
+    found["f64"].add_(1)
+    assert load_file(path)["f64"].tolist() == [0, 1, 2]
+    header = b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'  # of 55 bytes: not aligned
+    path.write_bytes(len(header).to_bytes(8, "little") + header + np.float32([1, 2]).tobytes())
+    assert load_file(path, mmap=True)["a"].tolist() == [1, 2]
+    with pytest.raises(RushlightError, match="mapped to the CPU's memory"):
+        load_file(path, "reference", mmap=True)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_safetensors_file_in_shards(tmp_path, mapped):
+    save_file({"a": rl.ones(2), "b": rl.arange(3)}, tmp_path / "m-1.safetensors")
+    save_file({"c": rl.zeros(1)}, tmp_path / "m-2.safetensors")
+    index = tmp_path / "m.safetensors.index.json"
+    places = {"c": "m-2.safetensors", "a": "m-1.safetensors", "b": "m-1.safetensors"}
+    index.write_text(json.dumps({"metadata": {"total_size": 36}, "weight_map": places}))
+    found = load_file(index, mmap=mapped)
+    assert list(found) == ["c", "a", "b"] and found["b"].tolist() == [0, 1, 2]
+    assert load_file(str(index), "reference")["a"].device.type == "reference"
+    for wrong, told in [
+        ({"weight_map": {"x": "m-1.safetensors"}}, "'x' is not in 'm-1.safetensors'"),
+        ({"weight_map": {"x": "../m-1.safetensors"}}, "no file beside"),
+        ({"weight_map": {"x": str(tmp_path / "m-1.safetensors")}}, "no file beside"),
+        ({"weight_map": {"x": index.name}}, "no file beside"),
+        ({"weight_map": ["x"]}, "a table of files"),
+        ([], "a table of files"),
+    ]:
+        index.write_text(json.dumps(wrong))
+        with pytest.raises(UnsafeFile, match=told):
+            load_file(index, mmap=mapped)
+    index.write_text("{")
+    with pytest.raises(UnsafeFile, match="cannot be read"):
+        load_file(index)
+    index.write_text(json.dumps({"weight_map": {"x": "none.safetensors"}}))
+    with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
+        load_file(index)
+
+
+LARGE = """
+import resource, sys, time
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+save_file({"w": torch.ones(16 << 20), "v": torch.arange(5)}, sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = load_file(sys.argv[1])
+with safe_open(sys.argv[1], "pt") as file:
+    assert file.get_slice("v")[1:3].tolist() == [1, 2]
+assert found["v"].tolist() == [0, 1, 2, 3, 4] and found["w"][-1] == 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_the_safetensors_library_maps_files(tmp_path):
+    """Under `rushlight run`; a file of 64 MiB takes no memory until its elements are used."""
+    (tmp_path / "large.py").write_text(LARGE)
+    ran = subprocess.run(
+        [sys.executable, "-m", "rushlight", "run", "large.py", "large.safetensors"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(rl.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 16 << 10  # KiB

@@ -18,7 +18,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import interop
-from rushlight.io import save_file, writing
+from rushlight.io import memory, save_file
 from tests.time_limit import WAIT
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes and signals of Unix")
@@ -73,7 +73,7 @@ def test_elements_that_no_saved_tensor_sees_are_not_written():
         )
     back[1][0] = 9
     assert back[4].view(rl.int32)[0] == 9
-    assert len(saved([x[:3], x[1:4]])) < 1000  # only from the first to the last
+    assert len(saved([x[:3], x[1:4]])) < 2000  # not what is behind them
 
 
 def test_which_elements_a_layout_sees():
@@ -84,7 +84,7 @@ def test_which_elements_a_layout_sees():
         shape = tuple(int(n) for n in generator.integers(1, 6, rank))
         strides = tuple(int(n) for n in generator.integers(0, 20, rank))
         spec = interop.Spec.of(pool, rl.float32, shape, strides)
-        seen = writing._elements_seen(spec)
+        seen = memory._elements_seen(spec)
         places = {
             sum(i * s for i, s in zip(index, strides, strict=True)) for index in np.ndindex(*shape)
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 
 import numpy as np
 import pytest
@@ -343,6 +344,10 @@ def test_bad_limits():
     assert memory.parse_bytes("1.5KiB") == 1536
     assert memory.parse_bytes("2 GB") == 2 * 1000**3
     assert memory.parse_bytes(77) == 77
+    assert memory.parse_bytes(np.int64(77)) == memory.parse_bytes(77.5) == 77
+    for wrong, error in ((None, TypeError), ([1], TypeError), (math.nan, ValueError)):
+        with pytest.raises(error, match="a size is a number of bytes or like '64MiB'"):
+            memory.budget(wrong)
 
 
 # ---- counters ----

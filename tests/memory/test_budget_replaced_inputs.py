@@ -9,7 +9,10 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory
+from rushlight.profiler import profile
+from rushlight.tape.anomaly.arming import FEW
 from rushlight.tape.memory import replay
+from rushlight.tape.memory.foresight import STEADY
 from tests.memory.training_step import bits
 
 ROWS, COLUMNS = 256, 512
@@ -33,6 +36,7 @@ CHAINS: list[Callable[[rl.Tensor], rl.Tensor]] = [
     lambda x: rl.layer_norm(x * 2.0, (COLUMNS,)),
     lambda x: (y := x * 2.0) * y,
     lambda x: (x * 2.0).sigmoid().tanh().exp(),
+    lambda x: F.binary_cross_entropy(x.sigmoid(), rl.ones(()).expand_as(x), reduction="none"),
 ]
 
 
@@ -40,6 +44,19 @@ CHAINS: list[Callable[[rl.Tensor], rl.Tensor]] = [
 def test_a_chain_fits_into_one_block(base, chain):
     want = bits(chain(base))
     assert inside(1.1, lambda: bits(chain(base))) == want
+
+
+def test_a_chain_fits_into_one_block_in_followed_steps_too(base):
+    """The replaced input is not rebuilt for the call: with a write in it, that takes two blocks."""
+
+    def work() -> list:
+        x = base * 2.0
+        x[:, :ROWS].mul_(0.5)
+        return bits(x.sigmoid())
+
+    want = work()
+    for _ in range(STEADY + 2):
+        assert inside(1.1, work) == want
 
 
 def test_an_input_that_was_replaced_can_be_read(base):
@@ -125,3 +142,51 @@ def test_convolutions_copy_fewer_images_at_the_limit(groups):
     block = x.numel() * 4
     with memory.budget(memory.allocated() + int(2.7 * block), "cpu"):
         assert work() == want
+
+
+def test_scratch_of_a_followed_step_replaces_no_input(monkeypatch):
+    """Its result counts as made during the launch: `Pins.replaceable` then gives up no input."""
+    seen, x = [], rl.rand(64, 64)
+    plan = None
+
+    def launch(*numbers: int) -> None:
+        seen.append(len(replay.Pins.running[-1][2]))
+        plan.plain(*numbers)
+
+    with rl.memory.budget(1 << 30):
+        for _ in range(8):
+            y = x * 2.0
+            if plan is not None:
+                monkeypatch.setattr(plan, "launch", launch)
+            z = y.sigmoid()
+            plan = z._memory.recipe.plan
+            rl.ones(3, requires_grad=True).sum().backward()  # ends the step
+    assert len(seen) > 4 and set(seen) == {1}
+
+
+def chained(x: rl.Tensor) -> list:
+    return bits((x * 2.0).sigmoid().tanh())
+
+
+@pytest.mark.parametrize("mode", [profile, lambda: rl.shadow(1.0)])
+def test_a_profile_and_a_shadow_check_need_no_more(base, mode):
+    want = chained(base)
+    with mode():
+        assert inside(1.1, lambda: chained(base)) == want
+
+
+def test_a_limit_that_fits_fits_after_anomaly_mode_too(base):
+    """Plans stay armed after the first few blocks: Note [Arming]."""
+    want = chained(base)
+    for _ in range(FEW + 2):
+        with rl.autograd.detect_anomaly():
+            chained(base)
+    assert inside(1.1, lambda: chained(base)) == want
+
+
+def test_anomaly_mode_says_why_it_needs_more(base):
+    with (
+        rl.autograd.detect_anomaly(),
+        pytest.raises(rl.BudgetError, match="In anomaly mode no result takes the block"),
+    ):
+        inside(1.1, lambda: chained(base))

@@ -9,6 +9,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import memory
+from rushlight.tape.memory.foresight import STEADY
 
 SIZE = 256
 NBYTES = SIZE * SIZE * 4
@@ -50,6 +51,23 @@ def test_a_running_sum_does_not_keep_its_data(device, add: Callable[..., rl.Tens
     with memory.budget(memory.allocated(device) + 8 * NBYTES, device):
         assert run() == want
     del kept
+
+
+def test_a_followed_step_frees_the_data_of_a_running_sum(device):
+    """Its calls keep no recipe of an input while room is made for their results."""
+
+    def run() -> bytes:
+        total = rl.zeros(SIZE, SIZE, device=device)
+        for i in range(20):
+            total = averaged(total, batch(i, device))
+        return total.numpy(force=True).tobytes()
+
+    want = run()
+    memory.empty_cache()
+    limit = memory.allocated(device) + 5 * NBYTES
+    for _ in range(STEADY + 2):
+        with memory.budget(limit, device):
+            assert run() == want
 
 
 def test_data_of_larger_results_is_kept():

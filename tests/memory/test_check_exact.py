@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import random
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -407,6 +409,23 @@ def test_global_random_states_are_restored_between_runs():
         return x * random.random() * float(np.random.rand()) * rl.rand(3)
 
     assert memory.check_exact(function, rl.ones(3))["drops"] > 0
+
+
+def test_numpys_random_state_before_its_first_use():
+    """NumPy imports its module of random numbers when it is first used."""
+    text = """
+import numpy as np
+import rushlight as rl
+x = rl.ones(2)
+rl.memory.check_exact(lambda: x * float(np.random.rand()))
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match=r"memory\.check_exact: fn is a function, got 3"):
+        memory.check_exact(3)
 
 
 def test_state_outside_of_what_is_reached():

@@ -13,7 +13,7 @@ import rushlight.nn.functional as F
 from rushlight import memory, nn
 from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import region
-from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.replay import COUNTERS
 from rushlight.utils.checkpoint import (
     CheckpointPolicy,
     SelectiveCheckpointContext,
@@ -47,7 +47,7 @@ def no_garbage() -> None:
 @pytest.fixture
 def rebuilt(monkeypatch) -> list[str]:
     watch = Rebuilt()
-    monkeypatch.setattr(Counters, "watch", watch)
+    monkeypatch.setattr(COUNTERS, "watch", watch)
     return watch.names
 
 
@@ -222,6 +222,19 @@ def test_native_names_as_objects():
         aten.addmn  # noqa: B018
 
 
+def test_a_policy_may_compare_by_identity():
+    asked = []
+
+    def policy(ctx, op, *args, **kwargs):
+        asked.append(op is aten.mm.default)
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    x = rl.randn(8, 8, requires_grad=True)
+    contexts = functools.partial(create_selective_checkpoint_contexts, policy)
+    checkpoint(lambda x: (x @ x).tanh(), x, context_fn=contexts)
+    assert asked == [True, False]
+
+
 @pytest.mark.parametrize(
     "given, error, message",
     [
@@ -318,6 +331,32 @@ def test_offloaded_results_lie_on_the_host(require_device, rebuilt):
     assert memory.offloaded()["back"] - back == 2 * y.nbytes
     del y
     assert memory.allocated("cpu") == host
+
+
+def residual(x, y):
+    """Residual blocks whose skip is read after more calls than stay."""
+    for _ in range(6):
+        h = x
+        for _ in range(6):
+            h = rl.matmul(h, y).tanh()
+        x = x + h
+    return x
+
+
+@pytest.mark.parametrize("where", ["null", "webgpu", "cuda"])
+def test_offloaded_results_leave_the_device_in_the_forward_pass(require_device, where):
+    device = require_device(where)
+    inputs = pair(device, 64)
+    policy = blocks(lambda *_: CheckpointPolicy.MUST_CPU_OFFLOAD)
+    if where != "null":  # which has no elements
+        want = gradients(residual, inputs)
+        assert gradients(residual, inputs, context_fn=policy) == want
+    memory.empty_cache(device)
+    memory.reset_peak(device)
+    before, matrix = memory.allocated(device), inputs[0].nbytes
+    y = checkpoint(residual, *inputs, context_fn=policy)
+    assert memory.peak(device) - before <= 8 * matrix  # of 78 results
+    assert memory.allocated(device) - before == y.nbytes
 
 
 def test_on_the_cpu_offloading_is_saving(rebuilt):

@@ -21,9 +21,22 @@ class Runtime:
         self.free_bytes = 1 << 30
         self.sizes: dict[int, int] = {}
         self.calls: list[str] = []
+        self.thresholds: list[int] = []
         if in_order:
             self.mallocAsync = lambda nbytes, stream: self._give("mallocAsync", nbytes)
             self.freeAsync = lambda address, stream: self._take("freeAsync", address)
+
+    def deviceGetDefaultMemPool(self, device: int) -> int:
+        return 1
+
+    def getDevice(self) -> int:
+        return 0
+
+    def memPoolGetAttribute(self, pool: int, attribute: int) -> int:
+        return sum(self.sizes.values())
+
+    def memPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None:
+        self.thresholds.append(value)
 
     def memGetInfo(self) -> tuple[int, int]:
         return self.free_bytes, 1 << 30
@@ -68,3 +81,18 @@ def test_blocks_are_freed_in_the_order_of_the_stream_where_the_driver_can(in_ord
         ["mallocAsync", "freeAsync"] if in_order else ["malloc", "free"]
     )
     assert not device.runtime.sizes
+
+
+def test_an_exchange_of_blocks_leaves_the_drivers_threshold():
+    memory = DriverMemory(Runtime(in_order=True))
+    large = memory.take(8 << 20)
+    memory.take(2 << 20)
+    memory.runtime.thresholds.clear()
+    memory.give(large, 8 << 20)
+    small = [memory.take(2 << 20) for _ in range(4)]
+    memory.settle()
+    assert memory.runtime.thresholds == []
+    for address in small:
+        memory.give(address, 2 << 20)
+    memory.settle()
+    assert memory.runtime.thresholds == [2 << 20]

@@ -8,10 +8,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight import memory, nn, optim
+from rushlight import amp, memory, nn, optim
 from rushlight.core.errors import DeviceError, OutOfMemoryError, RushlightError
 from rushlight.devices.shared.registry import pool_of
 
@@ -87,18 +88,18 @@ class Training:
         self.losses.append(loss)
 
 
-def measured(step: Callable[[], None], limit: int | None = None) -> int:
-    """The peak of a step on the CPU, above what is in use before it."""
+def measured(step: Callable[[], None], limit: int | None = None, device: str = "cpu") -> int:
+    """The peak of a step, above what is in use before it."""
     gc.collect()
-    memory.empty_cache()
-    memory.reset_peak()
-    before = memory.allocated()
+    memory.empty_cache(device)
+    memory.reset_peak(device)
+    before = memory.allocated(device)
     if limit is None:
         step()
     else:
-        with memory.budget(before + limit):
+        with memory.budget(before + limit, device):
             step()
-    return memory.peak() - before
+    return memory.peak(device) - before
 
 
 def near(estimated: int, real: int) -> bool:
@@ -109,14 +110,19 @@ def near(estimated: int, real: int) -> bool:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_estimates_are_the_measured_peaks(name: str) -> None:
-    training = Training(name)
+@pytest.mark.parametrize("where", ["cpu", "webgpu", "cuda"])
+def test_estimates_are_the_measured_peaks(
+    name: str, where: str, require_device: Callable[[str], str]
+) -> None:
+    device = require_device(where)
+    training = Training(name, device)
+    gc.collect()  # what other tests left behind
     first = memory.estimate(training.step)
-    assert first.before == memory.allocated()
-    assert near(first.peak - first.before, measured(training.step))
+    assert first.before == memory.allocated(device) and first.device == device
+    assert near(first.peak - first.before, measured(training.step, device=device))
     training.losses.clear()
     second = memory.estimate(training.step)
-    assert near(second.peak - second.before, measured(training.step))
+    assert near(second.peak - second.before, measured(training.step, device=device))
     training.losses.clear()
     # The second call of the first estimate starts with gradients and state, too.
     assert near(first.second, second.peak)
@@ -145,6 +151,45 @@ def test_estimates_inside_a_budget(name: str, share: float) -> None:
         assert memory.estimate(training.step).budget == free.before + limit
     with pytest.raises(rl.BudgetError):
         memory.estimate(training.step, budget=free.before + 4096)
+
+
+def test_an_estimate_in_the_middle_of_a_step_that_repeats() -> None:
+    """The record that the step follows goes on after it."""
+    rl.manual_seed(0)
+    net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
+    x = rl.randn(256, 64)
+
+    def step(asks: bool = False) -> rl.Tensor:
+        h = net[:3](x)
+        if asks:
+            memory.estimate(lambda: net(x).sum().backward())
+        net[3:](h).sum().backward()
+        found = net[0][0].weight.grad
+        net.zero_grad()
+        return found
+
+    want = step()
+    with memory.budget("1GiB"):
+        for i in range(10):
+            assert rl.equal(step(asks=i in (6, 8)), want)
+
+
+def test_an_estimate_takes_the_step_of_a_gradient_scaler() -> None:
+    training = Training("mlp")
+    scaler = amp.GradScaler("cpu")
+
+    def step() -> None:
+        training.opt.zero_grad()
+        with rl.autocast("cpu", dtype=rl.bfloat16):
+            loss = training.model(training.x).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(training.opt)
+        scaler.update()
+
+    found = memory.estimate(step)
+    assert near(found.peak - found.before, measured(step))
+    assert near(found.second - memory.allocated(), measured(step))
+    assert training.opt.state and scaler.get_scale() == 65536.0
 
 
 def test_estimates_of_offloading() -> None:
@@ -232,6 +277,7 @@ def test_all_state_is_put_back() -> None:
         count += 1
         training.model.train()
         random.random()
+        np.random.random()
         rl.rand(3, generator=generator)
         training.step()
         training.extra = rl.zeros(3)  # type: ignore[attr-defined]
@@ -251,6 +297,7 @@ def test_all_state_is_put_back() -> None:
             rl.get_rng_state().tolist(),
             generator.get_state().tolist(),
             random.getstate(),
+            repr(np.random.get_state()),
             vars(training).keys(),
             count,
         ]
@@ -341,6 +388,12 @@ def test_an_estimate_inside_an_estimate_is_refused() -> None:
     assert memory.estimate(lambda: x + 1).calls == 1
 
 
+@pytest.mark.parametrize("function", [memory.estimate, memory.suggest, memory.fits])
+def test_what_is_no_function_is_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=rf"memory\.{function.__name__}: .* a function, got 3"):
+        function(3, lambda n: rl.ones(n))
+
+
 # ---- fits and suggest ----
 
 
@@ -368,6 +421,8 @@ def test_fits_finds_the_largest_batch() -> None:
     assert memory.fits(step, inputs, high=4)[0] == 4
     with pytest.raises(OutOfMemoryError, match=r"a batch of 1 needs \d+ bytes on cpu"):
         memory.fits(step, inputs, limit="64KiB")
+    with pytest.raises(TypeError, match=r"memory\.fits: make_inputs is a function, got 8"):
+        memory.fits(step, 8)  # type: ignore[arg-type]
 
 
 def test_suggest_prints_a_curve(capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,3 +435,6 @@ def test_suggest_prints_a_curve(capsys: pytest.CaptureFixture[str]) -> None:
     assert good[-1].slowdown > good[0].slowdown
     assert all(row.least > row.budget for row in rows if not row.succeeds)
     assert len(capsys.readouterr().out.splitlines()) == len(rows) + 2
+    for shares in ((), (0.5, -1.0), (0.0,)):
+        with pytest.raises(ValueError, match=r"memory\.suggest: shares are positive numbers"):
+            memory.suggest(training.step, shares=shares)

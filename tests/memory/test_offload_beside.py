@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Iterator
 
@@ -15,6 +16,11 @@ from rushlight.core import cache
 from rushlight.devices.shared import registry
 from rushlight.devices.shared.allocator import Pool
 from rushlight.tape.memory import offload
+from rushlight.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 from tests.devices.driver_of_streams import CardOfStreams
 from tests.memory.training_step import Model, bits
 
@@ -95,6 +101,33 @@ def test_values_come_back_before_they_are_needed(card: CardOfStreams):
         assert any(found is not None for found in ahead) or pool.held + size > pool.limit
     base = float(np.arange(1 << 14, dtype=np.float64).sum())
     assert np.allclose([total, again], [3 * base, 2 * base])
+
+
+def residual(x: rl.Tensor, y: rl.Tensor) -> rl.Tensor:
+    """Residual blocks whose skip is read after more calls than stay."""
+    for _ in range(6):
+        h = x
+        for _ in range(6):
+            h = (h * y).tanh()
+        x = x + h
+    return x
+
+
+def test_a_selective_checkpoint_brings_nothing_ahead_in_its_forward_pass(card: CardOfStreams):
+    x, y = (rl.rand(64, 64, device="cuda", requires_grad=True) for _ in range(2))
+    chosen = functools.partial(
+        create_selective_checkpoint_contexts, lambda *_: CheckpointPolicy.MUST_CPU_OFFLOAD
+    )
+    want = rl.autograd.grad(residual(x, y).sum(), [x, y])
+    back = memory.offloaded()["back"]
+    memory.reset_peak("cuda")
+    before = memory.allocated("cuda")
+    z = checkpoint(residual, x, y, context_fn=chosen)
+    assert memory.peak("cuda") - before <= 6 * x.nbytes  # of 78 results: RECENT, made, read
+    assert memory.offloaded()["back"] - back == 5 * x.nbytes  # the skips
+    assert memory.allocated("cuda") - before == z.nbytes
+    got = rl.autograd.grad(z.sum(), [x, y])
+    assert all(rl.equal(a, b) for a, b in zip(got, want, strict=True))
 
 
 def test_a_value_that_ends_while_it_comes_back(card: CardOfStreams):

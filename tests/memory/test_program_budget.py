@@ -12,6 +12,7 @@ import pytest
 import rushlight as rl
 from rushlight import memory
 from rushlight.memory.budget import set_budget_from_environment
+from rushlight.ops.create.creation import resolve_pool
 from rushlight.tape.memory.offload import here
 from rushlight.tape.record import call, state
 from tests.time_limit import WAIT
@@ -139,6 +140,13 @@ def test_it_holds_where_the_state_was_changed_and_changed_back():
     assert rl.get_budget("cpu") == 32 * MIB
 
 
+def test_the_limit_is_told_while_another_thread_drops_values(monkeypatch):
+    """Its request leaves some of the limit to small cached blocks: Note [Budget] 6."""
+    monkeypatch.setattr(resolve_pool("cpu"), "spared", 4096)
+    with memory.budget(1 << 30):
+        assert memory.get_budget("cpu") == 1 << 30
+
+
 def test_bad_sizes_change_nothing():
     rl.set_budget("64MiB")
     for bad in ("much", -1, "0GiB"):
@@ -158,10 +166,11 @@ def imported(given: str, program: str = "import rushlight") -> subprocess.Comple
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [("3MiB", "3145728 3145728"), ("cpu=2MB,null=1GiB", "2000000 1073741824")]
+    ("given", "shown"),
+    [("3MiB", "3145728 3145728 None"), ("cpu=2MB,null=1GiB", "2000000 None 1073741824")],
 )
 def test_from_the_environment(given, shown):
-    program = "import rushlight as t; print(t.get_budget('cpu'), t.get_budget('null'))"
+    program = "import rushlight as t; print(*map(t.get_budget, ('cpu', 'reference', 'null')))"
     done = imported(given, program)
     assert done.stdout.strip() == shown, done.stderr
 
@@ -268,3 +277,31 @@ def test_a_mode_that_is_entered_while_it_is_set_keeps_no_older_state(monkeypatch
         pass
     with rl.no_grad():
         assert rl.get_budget("cpu") == 64 * MIB
+
+
+def test_a_view_is_made_while_another_thread_ends_it(monkeypatch):
+    """The region is taken from the program's state before the state says so."""
+    x, made = rl.ones(4, 6), []
+    x.t()
+    fill = state.State.__post_init__
+
+    def filled(changed):
+        if changed is state.PROGRAM:
+            in_a_thread(lambda: made.append(x.t().shape))
+        fill(changed)
+
+    rl.set_budget("64MiB")
+    monkeypatch.setattr(state.State, "__post_init__", filled)
+    rl.set_budget(None)
+    assert made == [(6, 4)]
+
+
+def test_models_without_memory_are_no_part_of_it() -> None:
+    rl.set_budget(MIB)
+    with rl.device("null"):
+        layer = rl.nn.Linear(1 << 20, 1 << 20)
+    assert layer.weight.shape == (1 << 20, 1 << 20) and rl.get_budget("null") is None
+    with pytest.raises(rl.BudgetError):
+        rl.empty(1 << 20)
+    with rl.memory.budget(1 << 30), pytest.raises(rl.BudgetError):
+        rl.empty(1 << 40, device="null")

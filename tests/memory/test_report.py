@@ -18,8 +18,9 @@ from rushlight import memory, nn
 from rushlight.core import interrupts
 from rushlight.memory.account import BEFORE, DROPPED, FREED, MADE, REBUILT, Account
 from rushlight.memory.data import as_data, group_of
-from rushlight.memory.owners import KINDS
+from rushlight.memory.owners import KINDS, OTHER, WORKSPACES
 from rushlight.memory.savings import savings
+from rushlight.memory.text import as_text
 from rushlight.memory.watching import Recorder
 from rushlight.tape.memory import replay
 from rushlight.tape.record import call
@@ -81,7 +82,7 @@ def training() -> Iterator[Training]:
     yield made
     assert Recorder.running is None
     assert call.new is call.make_storage.__globals__["new"] is object.__new__
-    assert replay.Counters.watch is None
+    assert replay.COUNTERS.watch is None
 
 
 def recorded(run: Callable[..., Any], *args: Any, **named: Any) -> Account:
@@ -248,6 +249,35 @@ def test_drops_and_rebuilds_of_a_budget_are_told(training: Training) -> None:
     assert told["dropped"] == sum(s.ended == DROPPED for s in account.spans) > 0
     assert any(s.began == REBUILT for s in account.spans)
     assert sum(row["calls"] for row in told["ops"]) == told["calls"]
+
+
+def test_copies_of_an_offload_are_told(training: Training) -> None:
+    plain = recorded(training.step)
+    memory.empty_cache()
+    before = memory.offloaded()
+    with memory.budget(int(plain.peak * 0.7), offload="disk"):
+        account = recorded(training.step)
+    after = memory.offloaded()
+    check_sums(account)
+    told = as_data(account)["replays"]
+    assert told["copied_out"]["bytes"] == after["out"] - before["out"] > 0
+    assert told["copied_back"]["bytes"] == after["back"] - before["back"] > 0
+    assert told["copied_out"]["seconds"] > 0 and told["copied_back"]["seconds"] > 0
+    assert told["calls"] == 0 and "copied back" not in {row["op"] for row in told["ops"]}
+    text = as_text(account)
+    assert f"Copied {told['copied_out']['count']} values out (" in text
+    assert f"Copied {told['copied_back']['count']} values back (" in text
+
+
+def test_the_memory_of_libraries_is_a_workspace() -> None:
+    x = torch.randn(64, 64)
+    before = recorded(lambda: torch.empty(0))  # other tests may have left some
+    account = recorded(lambda: torch.linalg.solve(x, x))
+    check_sums(account)
+    workspaces = [s for s in account.spans if s.kind == WORKSPACES and s.op == "solve"]
+    assert sum(s.nbytes for s in workspaces) > 4 * x.nbytes
+    others = [a.by_kind(a.peak_moment)[OTHER] for a in (before, account)]
+    assert others[0] == others[1]
 
 
 def test_rebuilds_of_a_checkpoint_are_told(training: Training) -> None:

@@ -77,12 +77,43 @@ x, limit = rl.arange(16 * 128).reshape(16, 128) % 100, 40_000_000
 def step():
     nn.functional.cross_entropy(net(x).reshape(-1, 100), x.reshape(-1)).backward()
 """,
-    "halves": """
-net = nn.Identity()
-x, limit = rl.randn(24576, 512).to(rl.bfloat16), 80_000_000
+    "unet": """
+down = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.SiLU())
+low = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.SiLU())
+up = nn.Sequential(nn.Conv2d(48, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.SiLU())
+net = nn.ModuleList([down, low, up])
+x, limit = rl.randn(8, 3, 64, 64), 16_000_000
 
 def step():
-    x.T @ x  # with float32 copies of 75 MB in each of two threads
+    a = down(x)
+    b = low(nn.functional.max_pool2d(a, 2))
+    larger = nn.functional.interpolate(b, scale_factor=2, mode="bilinear")
+    nn.functional.dropout(up(rl.cat([larger, a], 1)), 0.1).square().mean().backward()
+""",
+    "lstm": """
+net = nn.ModuleList([nn.EmbeddingBag(500, 128), nn.LSTM(128, 256, 2, batch_first=True)])
+x, limit = rl.arange(32 * 64 * 4).reshape(32 * 64, 4) % 500, 24_000_000
+optimizer = rl.optim.AdamW(net.parameters())
+
+def step():
+    net[1](net[0](x).reshape(32, 64, 128))[0].square().mean().backward()
+    optimizer.step()
+""",
+    "sorts": """
+net = nn.Identity()
+x, limit = rl.randn(1 << 20), 36_000_000
+
+def step():
+    rl.sort(x)
+    rl.unique(x[: 1 << 18].round(decimals=2), return_inverse=True)
+    rl.topk(x.reshape(1024, 1024), 64)
+""",
+    "halves": """
+net = nn.Identity()
+x, limit = rl.randn(24576, 512).to(rl.bfloat16), 10_000_000
+
+def step():
+    x.T @ x  # float32 copies of all factors would be 100 MB
 """,
 }
 
@@ -120,6 +151,67 @@ def test_a_fresh_process_grows_by_the_budget_and_its_libraries(model):
     limit, grown, held = map(int, done.stdout.split())
     assert held > 0.8 * limit  # the budget was in force
     assert grown <= 1.1 * limit + 16_000_000
+
+
+LIBRARIES = {
+    "solve": "rl.linalg.solve(x, x)",
+    "inv": "rl.linalg.inv(x)",
+    "det": "rl.linalg.det(x)",
+    "cholesky": "rl.linalg.cholesky(positive)",
+    "qr": "rl.linalg.qr(x)",
+    "svd": "rl.linalg.svd(small)",
+    "svd of a batch": "rl.linalg.svd(batch)",
+    "pinv": "rl.linalg.pinv(small)",
+    "eigh": "rl.linalg.eigh(positive)",
+    "eig": "rl.linalg.eig(small)",
+    "lstsq": "rl.linalg.lstsq(small, small)",
+    "ldl": "rl.linalg.ldl_factor(positive)",
+    "fft": "rl.fft.fft(line)",
+    "fft of a prime length": "rl.fft.fft(line[:1000003])",
+    "fft of a length with small factors": "rl.fft.fft(line[:1000000])",
+    "rfft of lines": "rl.fft.irfft(rl.fft.rfft(line.reshape(64, -1)))",
+    "fft in double precision": "rl.fft.ifft(line.double())",
+    "a printed tensor": "str(x)",
+}
+
+OF_LIBRARIES = """
+import rushlight as rl
+from rushlight import memory
+
+def resident(kind):
+    lines = open("/proc/self/status")
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind))
+
+x, small = rl.randn(1200, 1200), rl.randn(500, 500)
+batch, line = rl.randn(64, 96, 96), rl.randn(1 << 20)
+positive = x @ x.T + 1200 * rl.eye(1200)
+rl.linalg.solve(small, small)  # OpenBLAS has its own memory
+for name, code in {libraries!r}.items():
+    with memory.budget("1GiB"):
+        memory.empty_cache()
+        memory.reset_peak()
+        open("/proc/self/clear_refs", "w").write("5")
+        before, counted = resident("VmRSS"), memory.allocated()
+        exec(code)
+        print(name, resident("VmHWM") - before, memory.peak() - counted, sep="|")
+"""
+
+
+def test_what_libraries_take_is_counted():
+    text = OF_LIBRARIES.format(libraries=LIBRARIES)
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", text],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env=os.environ | {"RUSHLIGHT_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        assert done.returncode == 0, done.stderr
+    rows = [row.split("|") for row in done.stdout.splitlines()]
+    assert len(rows) == len(LIBRARIES)
+    too_much = [row for row in rows if int(row[1]) > 1.1 * int(row[2]) + 6_000_000]
+    assert not too_much
 
 
 def test_large_blocks_go_back_to_the_system():
@@ -165,6 +257,25 @@ def test_a_block_is_made_of_the_pages_of_others():
 
 
 @pytest.mark.skipif(not cpu_memory.joins, reason="mremap moves no pages here")
+def test_parts_of_a_block_are_freed_page_by_page():
+    page, whole = 1 << 12, 1 << 17
+    address = cpu_memory.allocate(whole)
+    ctypes.memset(address, 7, whole)
+    for at in range(page, whole, 2 * page):
+        cpu_memory.release(address + at, page)
+    for at in range(0, whole, 2 * page):
+        assert ctypes.string_at(address + at, page) == b"\7" * page
+        cpu_memory.release(address + at, page)
+    small = [cpu_memory.allocate(page) for _ in range(300)]  # told from parts by the address
+    assert all(address % page and not address % 64 for address in small)
+    for address in small:
+        ctypes.memset(address, 7, page)
+    for address in small:
+        assert ctypes.string_at(address, page) == b"\7" * page
+        cpu_memory.release(address, page)
+
+
+@pytest.mark.skipif(not cpu_memory.joins, reason="mremap moves no pages here")
 def test_a_request_at_the_limit_takes_cached_pages_and_none_of_the_system():
     pool = Pool(pool_of("cpu").device)
     rooms = [1 << 20, 1 << 17, 3 << 18]
@@ -189,3 +300,21 @@ def test_a_request_at_the_limit_takes_cached_pages_and_none_of_the_system():
         assert pool.trim() == held and pool.held == 0
     finally:
         Pool.bound = staticmethod(bound)
+
+
+def test_blocks_of_the_c_library_are_not_cut_or_joined(monkeypatch):
+    pool = Pool(pool_of("cpu").device)
+    taken = [(pool.take(1 << 12), 1 << 12) for _ in range(64)]
+    own = {address for address, _ in taken}
+    held = pool.held
+    pool.give_all(taken)
+    monkeypatch.setattr(Pool, "bound", staticmethod(lambda _: held))
+    large = pool.take(1 << 17)
+    ctypes.memset(large, 1, 1 << 17)
+    assert large not in own and pool.held <= held and len(pool.free[1 << 12]) == 32
+    small = [(pool.take(1 << 12), 1 << 12) for _ in range(32)]
+    assert {address for address, _ in small} <= own and pool.held == pool.live == held
+    pool.give_all([(large, 1 << 17), *small])
+    parts = [(pool.take(1 << 12), 1 << 12) for _ in range(40)]  # 8 are parts of the large one
+    pool.give_all(parts)
+    assert pool.trim() == held and pool.held == 0

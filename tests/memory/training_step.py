@@ -13,7 +13,15 @@ ROWS = 64
 
 
 def bits(*tensors: rl.Tensor | None) -> list[bytes | None]:
-    return [None if t is None else bytes(t.detach().numpy(force=True).tobytes()) for t in tensors]
+    """The elements as bytes; none where the device has no memory."""
+    return [
+        None
+        if t is None
+        else b""
+        if t.device.type == "null"
+        else bytes(t.detach().numpy(force=True).tobytes())
+        for t in tensors
+    ]
 
 
 class Model:

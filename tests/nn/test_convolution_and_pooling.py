@@ -6,9 +6,11 @@ by the function that the tests use. Each entry: the result's shape, a fixed proj
 result, and the same projection's gradient with respect to the input, projected again.
 """
 
+import itertools
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import rushlight
@@ -151,6 +153,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.usefixtures("float32_convolutions")
 @pytest.mark.parametrize("name", CASES)
 def test_layer_gives_pytorchs_numbers(name, device):
     shape, *numbers = measured(rushlight, nn, name, device)
@@ -249,3 +252,42 @@ def _print_layers() -> None:
 
 if __name__ == "__main__":
     _print_layers()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_conv_transpose_of_small_images(size, groups, stride, device):
+    """Images of few pixels go by one product: the transpose is the image's gradient, as always."""
+    x = waves(rushlight, 3, 4, size, size, device=device).requires_grad_()
+    w = waves(rushlight, 4, 6 // groups, 3, 4, device=device).requires_grad_()
+    wanted = {"stride": stride, "padding": (1, 0), "dilation": 1, "groups": groups}
+    if size == stride == 1:
+        wanted["padding"] = 0
+    y = F.conv_transpose2d(x, w, **wanted)
+    g = waves(rushlight, *y.shape, device=device)
+    expected = np.zeros(
+        (3, 6, *[s + 2 * p for s, p in zip(y.shape[2:], _pair(wanted), strict=True)])
+    )
+    each, out = 4 // groups, 6 // groups
+    for c, m, i, j in itertools.product(range(4), range(out), range(size), range(size)):
+        into = expected[
+            :, c // each * out + m, i * stride : i * stride + 3, j * stride : j * stride + 4
+        ]
+        into += (
+            x.detach().numpy(force=True)[:, c, i, j, None, None]
+            * w.detach().numpy(force=True)[c, m]
+        )
+    p, q = _pair(wanted)
+    expected = expected[:, :, p : expected.shape[2] - p, q : expected.shape[3] - q]
+    np.testing.assert_allclose(y.detach().numpy(force=True), expected, rtol=2e-5, atol=2e-5)
+    y.backward(g)
+    image = F.conv2d(g, w.detach(), **wanted)
+    np.testing.assert_allclose(
+        x.grad.numpy(force=True), image.numpy(force=True), rtol=2e-5, atol=5e-5
+    )
+
+
+def _pair(wanted):
+    given = wanted["padding"]
+    return given if isinstance(given, tuple) else (given, given)

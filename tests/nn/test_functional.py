@@ -139,3 +139,19 @@ def test_one_hot_of_a_missing_class_is_an_error_on_every_device(device):
     with pytest.raises((RuntimeError, IndexError), match="one_hot"):
         F.one_hot(index, 3).tolist()
     assert F.one_hot(rl.tensor([[2], [0]], device=device), 3).tolist() == [[[0, 0, 1]], [[1, 0, 0]]]
+
+
+@pytest.mark.parametrize("dtype", [rl.float16, rl.bfloat16, rl.float32], ids=str)
+@pytest.mark.parametrize("weight", [None, rl.float16, rl.bfloat16, rl.float32], ids=str)
+def test_rms_norm_computes_in_float32(dtype, weight, device):
+    """Its default eps is that of float32, and the result has the input's type."""
+    x = rl.tensor([0.01, 0.02, 0.003, 0.04], device=device).to(dtype).requires_grad_()
+    scale = None if weight is None else rl.ones(4, dtype=weight, device=device)
+    made = F.rms_norm(x, (4,), scale)
+    wide = x.detach().cpu().double()
+    wanted = wide / (wide.square().mean() + 2.0**-23).sqrt()
+    assert made.dtype is dtype
+    close = rl.finfo(dtype).eps
+    assert rl.allclose(made.detach().cpu().double(), wanted, rtol=close, atol=close / 8)
+    made.sum().backward()
+    assert x.grad.dtype is dtype and x.grad.isfinite().all()

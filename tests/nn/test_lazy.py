@@ -75,7 +75,7 @@ def test_the_first_call_makes_the_layer(lazy: Any, plain: Any, shape: tuple[int,
     if known:
         got.sum().backward()
     assert all(p.grad.shape == p.shape for p in known)
-    assert not made._forward_pre_hooks and not made._state_hooks.get("load")
+    assert not made._forward_pre_hooks and not made._load_state_dict_pre_hooks
 
 
 def test_a_state_gives_shapes() -> None:

@@ -200,3 +200,14 @@ def test_an_assigned_dict_takes_the_place_of_all_members_before():
     module._parameters = {"other": nn.Parameter(rushlight.zeros(1))}
     assert not hasattr(module, "weight")
     assert module.other.shape == (1,)
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    module = nn.Linear(2, 2)
+    module.note = 1
+    module.inner = nn.ReLU()
+    for name in ("note", "inner", "forward", "training"):
+        with pytest.raises(KeyError, match=name):
+            module.register_parameter(name, nn.Parameter(rushlight.ones(1)))
+    module.register_parameter("mro", None)  # an attribute of classes, not of modules
+    module.register_parameter("weight", nn.Parameter(rushlight.ones(1)))  # in its own place

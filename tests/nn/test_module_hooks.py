@@ -193,3 +193,18 @@ def test_a_hook_cannot_give_gradients_that_nobody_takes() -> None:
     net.register_full_backward_hook(lambda module, below, above: (rl.ones(1, 1),))
     with pytest.raises(RuntimeError, match="none of which"):
         net(rl.ones(1, 1)).sum().backward()
+
+
+def test_backward_hooks_keep_no_activations():
+    """The records of a result that is still held have none of the tensors that passed the hooks."""
+    layers = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(4)])
+    for layer in layers:
+        layer.register_full_backward_hook(lambda m, i, o: None)
+    x = rl.randn(32, 64)
+    y = layers(x)
+    y.sum().backward()
+    layers.zero_grad()
+    before = rl.memory.allocated()
+    size = y.nbytes
+    del y
+    assert before - rl.memory.allocated() < 2 * size

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 import rushlight as rl
 from rushlight import memory, nn
 from rushlight.autograd import gradcheck, gradgradcheck
 from rushlight.core.cache import forget
+from rushlight.ops.create.creation import resolve_pool
 from rushlight.ops.nn import recurrent_layer, recurrent_steps
 from rushlight.ops.nn.recurrent import Weights, loop
+from rushlight.ops.nn.recurrent_gradient import Backward
+from rushlight.ops.nn.recurrent_launches import Launches, Layer
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 COUNTS = {"equal": (3, 3, 3, 3, 3), "packed": (3, 3, 2, 2, 1), "one": (2,)}
@@ -205,6 +210,67 @@ def test_same_bits_in_little_memory(kind, part, chunks):
         made = step()
         assert all(map(rl.equal, made, want))
         assert memory.peak() - base <= limit
+
+
+def test_what_a_layer_keeps_leaves_room_for_the_gradients_to_come():
+    """A larger limit, in which more gates are kept, is no worse than a smaller one."""
+    rl.manual_seed(0)
+    words, layer, head = nn.Embedding(256, 128), nn.LSTM(128, 256, 2), nn.Linear(256, 256)
+    x, parts = rl.randint(0, 256, (64, 32)), nn.ModuleList([words, layer, head])
+
+    def step():
+        for p in parts.parameters():
+            p.grad = None
+        head(layer(words(x))[0]).logsumexp(2).sum().backward()
+        return [p.grad for p in parts.parameters()]
+
+    memory.empty_cache()
+    base = memory.allocated()
+    memory.reset_peak()
+    want = [g.clone() for g in step()]
+    whole = memory.peak() - base
+    made = sum(g.nbytes for g in want)
+    for share in range(36, 60, 3):
+        for p in parts.parameters():
+            p.grad = None
+        memory.empty_cache()
+        with memory.budget(base + made + whole * share // 100):
+            assert all(map(rl.equal, step(), want)), share
+
+
+def test_the_gradient_of_the_rows_is_written_over_them(chunks):
+    chunks(1 << 17)
+    rl.manual_seed(0)
+    layer, x = nn.LSTM(64, 64), rl.randn(256, 16, 64).requires_grad_()
+    seed = rl.randn(256, 16, 64)
+
+    def step():
+        x.grad = None
+        (out,) = rl.autograd.grad(layer(x * 1.5)[0], x, seed)
+        return out
+
+    want, block = step().clone(), x.nbytes
+    gc.collect()  # or garbage of other tests makes room
+    memory.empty_cache()
+    # Rows or their gradient, states and scratch; the seed is outside.
+    with memory.budget(memory.allocated() + int(2.5 * block)):
+        assert rl.equal(step(), want)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_chunks_that_run_again_hold_their_states_once(chunks, reverse):
+    """The states before and after the steps are one block; sums of weights lie over memories."""
+    chunks(1 << 18)
+    batch, width = 8, 64
+    counts = (batch,) * 64
+    layer = Layer("LSTM", counts, reverse, width, width, width, True, 0)
+    launches = Launches(resolve_pool("cpu"), layer, rl.float32)
+    back = Backward(launches, ("rows", *layer.weights), ("out",))
+    most = max(chunk.rows for chunk in launches.chunks)
+    assert len(launches.chunks) > 1 and most > batch
+    states = 2 * (most + batch) * width
+    steps = batch * (layer.gates + 2 * width)  # the states' part of gates, gradients of states
+    assert sum(back.counts) <= most * layer.gates + states + steps
 
 
 def test_autocast_runs_step_by_step():

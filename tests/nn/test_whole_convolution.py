@@ -152,7 +152,8 @@ def test_own_kernels_run_without_an_engine_and_odd_operands_are_copied(
     runtime = SimpleNamespace(memcpyAsync=lambda *n: copies.append(n[:3]), memcpyDeviceToDevice=3)
     session: Any = SimpleNamespace(runtime=runtime, await_arrival=lambda: None)
     pool: Any = SimpleNamespace(take=lambda room: 1 << 20, give_all=lambda blocks: None)
-    launch = convolve.Convolution(kernel, None, session, build, lambda: pool)  # type: ignore[arg-type]
+    library: Any = SimpleNamespace(plans={})
+    launch = convolve.Convolution(kernel, library, session, build, lambda: pool)
     numbers = (2, 1, 3, 5, 4, 4, 1, 1, 4, 4, 1, 1, 1, 1, 0, 0, 1)
     launch(64, 128, 256, *numbers)
     assert plan.calls == [(64, 128, 256)] and not built

@@ -366,3 +366,16 @@ def test_some_gradients_alone(device: str, asked: tuple[int, ...]) -> None:
     (g,) = arrays(tuple(out.shape), seed=9)
     out.backward(rl.tensor(g, device=device))
     check_same([operands[i].grad.numpy() for i in asked], [whole[i] for i in asked], 1e-6)
+
+
+def test_saves_that_a_hook_lays_out_anew():
+    """Rows of the unpacked logsumexp lie apart."""
+    q, k, v = (x.requires_grad_() for x in rl.randn(3, 2, 1, 64, 16).unbind())
+    slope = rl.randn(2, 1, 64, 16)
+    want = rl.autograd.grad(F.scaled_dot_product_attention(q, k, v), (q, k, v), slope)
+    with rl.autograd.graph.saved_tensors_hooks(
+        lambda x: rl.cat([x, x * 0 + 9], -1), lambda x: x[..., : x.shape[-1] // 2]
+    ):
+        out = F.scaled_dot_product_attention(q, k, v)
+    for found, expected in zip(rl.autograd.grad(out, (q, k, v), slope), want, strict=True):
+        assert rl.allclose(found, expected)

@@ -26,9 +26,9 @@ def listed(problems: list[str], most: int = 12) -> str:
 
 def test_catalog_is_the_registry():
     names = {row.name for row in ROWS}
-    assert names == set(REGISTRY), (
-        f"no row: {set(REGISTRY) - names}; no op: {names - set(REGISTRY)}"
-    )
+    # Conversions to float8 are PyTorch's, not NumPy's: test_float8.py has all of their codes.
+    ops = {name for name in REGISTRY if not name.startswith("to_float8")}
+    assert names == ops, f"no row: {ops - names}; no op: {names - ops}"
     assert len({repr(row) for row in ROWS}) == len(ROWS), "a row is there twice"
 
 

@@ -105,3 +105,22 @@ def test_bags_of_nothing_have_gradients() -> None:
 
 def test_split_of_nothing():
     assert [p.shape for p in rl.split(rl.zeros(0, 1), 0)] == [(0, 1)]
+
+
+@pytest.mark.parametrize("strides", [(1, 5, 25), (7, 1, 0), (25, 5, 1)])
+def test_odd_strides_of_nothing(strides):
+    x = rl.arange(200.0).as_strided((5, 5, 0), strides)
+    assert x.is_contiguous() and x.permute(2, 0, 1).is_contiguous()
+    for y, dim in ((x, 2), (x.permute(2, 0, 1), 0), (x.permute(0, 2, 1), 2)):
+        for made in (y.sum(dim), y.mean(dim), y.softmax(dim), y.cumsum(dim), y.sort(dim)[0]):
+            assert made.numel() in (0, 25)
+        assert y.argsort(dim).shape == y.shape
+    assert x.mean(-1).isnan().all() and (x.sum(-1) == 0).all()
+
+
+def test_parts_without_elements_begin_where_they_were_asked_for():
+    x = rl.arange(20.0)
+    parts = (x[5:5], x[3:9][2:2], x[20:], x.reshape(4, 5)[:, 5:], x.reshape(4, 5)[2:2, 1:])
+    assert [part.storage_offset() for part in parts] == [5, 5, 20, 5, 11]
+    rl.add(rl.ones(3), 1, out=x[5:5])  # it grows in the memory of x, as in PyTorch
+    assert x[:9].tolist() == [0, 1, 2, 3, 4, 2, 2, 2, 8]

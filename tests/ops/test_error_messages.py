@@ -350,7 +350,7 @@ INDICES = [
     ("scatter_add", lambda t, i: t(3).scatter_add(0, t.whole(i), t(1)), False),
     ("index_select", lambda t, i: t(3, 2).index_select(0, t.whole(i)), False),
     ("index_select", lambda t, i: t(3, 2)[t.whole(0, i)], True),
-    ("embedding", lambda t, i: t(5, 3)[t.whole(0, 1), t.whole(0, i)], True),
+    ("index", lambda t, i: t(5, 3)[t.whole(0, 1), t.whole(0, i)], True),
     ("cross_entropy", lambda t, i: op("cross_entropy")(t(2, 3), t.whole(0, i)), False),
     ("gather", lambda t, i: op("nll_loss")(t(2, 3), t.whole(0, i)), False),
 ]

@@ -72,3 +72,26 @@ def test_gradients_where_a_quotient_has_no_value():
     (slope,) = _gradients(rl.special.entr, [1.0, -1.0])
     assert slope[0] == -1.0
     assert math.isnan(slope[1])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [lambda x, y: (x - y).abs(), lambda x, y: F.l1_loss(x, y, reduction="none")],
+    ids=["abs", "l1_loss"],
+)
+def test_targets_that_are_masked_give_no_nan(loss):
+    """As programs mask missing targets: the loss of a NaN is not selected."""
+    y = rl.tensor([1.0, NAN, -2.0])
+    masked = lambda x: rl.where(y.isnan(), 0.0, loss(x, y))  # noqa: E731
+    assert _gradients(masked, [3.0, 2.0, -5.0]) == [[1.0, 0.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("product", "outside"), [(rl.xlogy, 0.0), (rl.special.xlog1py, -1.0)], ids=["xlogy", "xlog1py"]
+)
+def test_products_with_logarithms_that_are_masked_give_no_nan(product, outside):
+    """A gradient of 0 stays 0 where the logarithm is not finite."""
+    y = rl.tensor([outside, outside - 2, 2.0])
+    masked = lambda x: rl.where(y > outside, product(x, y), 0.0)  # noqa: E731
+    (found,) = _gradients(masked, [1.0, 2.0, 3.0])
+    assert found[:2] == [0.0, 0.0] and found[2] == pytest.approx(math.log(2 - outside))

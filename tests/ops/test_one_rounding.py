@@ -1,4 +1,4 @@
-"""Halves: what is added to a product is added before the one rounding, on every device."""
+"""One rounding: of a product and what is added to it, of a sum of gradients; on every device."""
 
 import numpy as np
 import pytest
@@ -78,3 +78,64 @@ def test_shapes_that_do_not_fit():
         rl.addmm(rl.ones(4, 2, 2, dtype=rl.bfloat16), a, a.T)
     with pytest.raises(RuntimeError, match="baddbmm"):
         rl.baddbmm(a, rl.ones(2, 3, 3, dtype=rl.bfloat16), rl.ones(3, 3, 3, dtype=rl.bfloat16))
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@HALVES
+def test_a_gradient_is_summed_before_it_is_rounded(dtype, create_graph, device):
+    """Of an operand that is repeated beside one of a wider type."""
+    rng = np.random.default_rng(0)
+    wide = rl.tensor(rng.standard_normal((300, 5)).astype("f")).to(device)
+    terms = _wide(wide)[0]
+    for f, slope in (
+        (lambda x: x * wide, terms),
+        (lambda x: x + wide, np.ones_like(terms)),
+        (lambda x: rl.where(wide > 0, x, wide), (terms > 0) * 1.0),
+    ):
+        x = rl.ones(5, dtype=dtype, device=device, requires_grad=True)
+        (g,) = rl.autograd.grad((f(x) * wide).sum(), [x], create_graph=create_graph)
+        want = (slope * terms).sum(0)
+        assert g.dtype is dtype
+        assert np.allclose(_wide(g)[0], np.array(_once(dtype, want)), rtol=0, atol=1e-4)
+
+
+# ---- sums of halves have room ----
+
+_MEANS = {
+    "mean": lambda x: x.mean(),
+    "mean along one": lambda x: x.mean(1)[0],
+    "mean of several": lambda x: x[:, :, None].mean((0, 2))[3],
+    "nanmean": lambda x: x[:, :1].nanmean(),
+    "mse_loss": lambda x: F.mse_loss(x / 20, x * 0),
+    "l1_loss": lambda x: F.l1_loss(x, x * 0),
+    "avg_pool2d": lambda x: F.avg_pool2d(x[None], 40)[0, 0, 0],
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x[None], 1)[0, 0, 0],
+    "uneven adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(x[None], 3)[0, 1, 2],
+    "normalize": lambda x: F.normalize(x, dim=1)[0, 0] * 400 * 40**0.5,
+    "cosine_similarity": lambda x: F.cosine_similarity(x, x)[0] * 400,
+    "std": lambda x: rl.cat([x, -x]).std(correction=0),
+    "std_mean": lambda x: rl.std_mean(rl.cat([x, -x]), correction=0)[0],
+}
+
+
+@HALVES
+@pytest.mark.parametrize("mean", _MEANS.values(), ids=_MEANS)
+def test_means_of_halves_have_room_for_their_sum(mean, dtype, device):
+    """The sum of 1600 times 400, and the square of 400, are beyond float16."""
+    x = rl.full((40, 40), 400.0, dtype=dtype, device=device).requires_grad_()
+    made = mean(x)
+    assert made.dtype is dtype
+    assert abs(made.item() - 400) <= 400 * rl.finfo(dtype).eps
+    made.backward()
+    assert x.grad.dtype is dtype and x.grad.isfinite().all()
+
+
+@HALVES
+def test_deviations_of_halves_are_rounded_once(dtype, device):
+    values = rl.arange(64.0, device=device).sin() + 1000
+    x = values.to(dtype)
+    wide = x.cpu().double()
+    for found, wanted in zip(rl.var_mean(x), (wide.var(), wide.mean()), strict=True):
+        assert found.item() == wanted.to(dtype).item()
+    assert x.std().item() == wide.std().to(dtype).item()
+    assert x.var(0, correction=0).item() == wide.var(0, correction=0).to(dtype).item()

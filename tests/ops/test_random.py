@@ -341,3 +341,69 @@ def test_random_integers_stay_below_their_bound_after_rounding():
 def test_bernoulli_into_any_type():
     for dtype in (rl.bool, rl.int32, rl.float64):
         assert rl.bernoulli(rl.ones(3), out=rl.zeros(3, dtype=dtype)).tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [rl.float32, rl.float64, rl.float16, rl.bfloat16])
+def test_tensors_are_filled_in_place(device, dtype):
+    limits = rl.empty(0, device=device)._spec.device.device.limits
+    if dtype not in limits.dtypes:
+        pytest.skip(f"{device} has no {dtype}")
+    for name, draw, numbers in (
+        ("uniform_", rl.rand, (-2.0, 3.0)),
+        ("normal_", rl.randn, (3.0, 5.0)),
+    ):
+        width, start = (5.0, -2.0) if name == "uniform_" else (5.0, 3.0)
+        wide = dtype if dtype is rl.float64 else rl.float32
+        source = dtype if name == "uniform_" else wide  # uniform numbers of few bits
+        rl.manual_seed(5)
+        wanted = (draw(4, 6, device=device, dtype=source).to(wide) * width + start).to(dtype)
+        after = rl.get_rng_state()
+        whole, turned = rl.zeros(4, 6, device=device, dtype=dtype), rl.zeros(6, 4, dtype=dtype)
+        for target in (whole, turned.to(device).t()):
+            rl.manual_seed(5)
+            version = target._version
+            assert getattr(target, name)(*numbers) is target
+            assert rl.equal(target, wanted)
+            assert target._version == version + 1
+            assert rl.equal(rl.get_rng_state(), after)
+
+
+def test_a_filled_leaf_and_a_filled_result():
+    leaf = rl.ones(3, requires_grad=True)
+    state = rl.get_rng_state()
+    with pytest.raises(rl.InplaceError, match="uniform_"):
+        leaf.uniform_()
+    assert rl.equal(rl.get_rng_state(), state)  # nothing was drawn
+    with rl.no_grad():
+        leaf.uniform_(2, 3)
+    made = leaf * 2
+    made.normal_()
+    (made.sum() + leaf.sum()).backward()
+    assert leaf.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("columns", [3, 200])  # checked on the host, and by kernels
+def test_weights_are_checked_whatever_their_number(columns):
+    good = rl.ones(2, columns)
+    assert rl.multinomial(good, 4, True).shape == (2, 4)
+    for wrong, said in ((-1.0, "negative"), (float("nan"), "NaN"), (float("inf"), "Inf")):
+        bad = good.clone()
+        bad[1, 1] = wrong
+        state = rl.get_rng_state()
+        with pytest.raises(rl.RushlightError, match=said):
+            rl.multinomial(bad, 4, True)
+        assert rl.equal(rl.get_rng_state(), state)
+    with pytest.raises(rl.RushlightError, match="different places"):
+        rl.multinomial(rl.eye(2, columns), 2)
+    with pytest.raises(rl.RushlightError, match="0 places"):
+        rl.multinomial(rl.ones(2, 0), 1, True)
+    assert rl.multinomial(rl.ones(0, columns), 1, True).shape == (0, 1)
+
+
+@pytest.mark.parametrize("std", [-1.0, float("nan")])
+def test_a_deviation_that_is_none(std: float):
+    before = rl.get_rng_state()
+    for draw in (lambda: rl.zeros(2).normal_(0.0, std), lambda: rl.normal(0.0, std, (2,))):
+        with pytest.raises(rl.RushlightError, match="must not be negative"):
+            draw()
+    assert (rl.get_rng_state() == before).all()

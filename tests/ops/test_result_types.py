@@ -136,3 +136,24 @@ def test_clamped_truth_values_take_the_type_of_the_bounds():
     truth, low, high = rl.tensor([True, False]), rl.zeros(2, dtype=rl.float64), rl.ones(2)
     assert rl.clamp(truth, low[0], high).dtype is rl.float32
     assert rl.clamp(truth, low, high[0]).dtype is rl.float64
+
+
+HALF_AND_WHOLE = [
+    pytest.param(half, whole, id=f"{half.name}-{whole.name}")
+    for half in (rl.float16, rl.bfloat16)
+    for whole in (rl.bool, rl.uint8, rl.int16, rl.int32, rl.int64, rl.uint64)
+]
+
+
+@pytest.mark.parametrize(("half", "whole"), HALF_AND_WHOLE)
+def test_gradients_of_halves_beside_integers(half, whole, device):
+    """The integer is rounded to the half type first, by instructions without a derivative."""
+    x = rl.tensor([2.0, 3.0, 1.0], device=device).to(half).requires_grad_()
+    n = rl.tensor([1, 0, 1], device=device).to(whole)
+    made = rl.where(n > 0, x, n) + x**n
+    made.backward(rl.ones_like(made))
+    assert x.grad.tolist() == [2.0, 0.0, 2.0]
+    if whole is not rl.bool:
+        x.grad = None
+        (n - x).backward(rl.ones_like(made))
+        assert x.grad.tolist() == [-1.0, -1.0, -1.0]

@@ -118,3 +118,19 @@ def test_complex_numbers_are_multiplied_where_an_index_says():
             src.detach().to(rl.complex128).requires_grad_(),
         ),
     )
+
+
+def test_a_slice_filled_twice_counts_once():
+    x = rl.zeros(2, 5, dtype=rl.float64, requires_grad=True)
+    value = rl.tensor(3.0, dtype=rl.float64, requires_grad=True)
+    index = rl.tensor([1, -1, 2, 4, 4])
+    made = rl.index_fill(x, 1, index, value)
+    assert made.tolist() == [[0.0, 3.0, 3.0, 0.0, 3.0]] * 2
+    made.sum().backward()
+    assert value.grad.item() == 6 and x.grad.tolist() == [[1.0, 0.0, 0.0, 1.0, 0.0]] * 2
+    value.grad = None
+    (x * 1).index_fill_(1, index, value).sum().backward()
+    assert value.grad.item() == 6
+    assert rl.autograd.gradgradcheck(lambda a, v: rl.index_fill(a, -1, index, v) ** 2, (x, value))
+    with pytest.raises(IndexError):
+        rl.index_fill(x, 1, rl.tensor([5]), value)

@@ -225,3 +225,14 @@ def test_polynomials_of_degree_nan_are_zero(name):
     assert function(x, nan).tolist() == [0.0] * 5
     mixed = function(x[:2], rushlight.tensor([nan, 2.0]))
     assert mixed[0] == 0 and mixed[1] == function(x[1], 2.0)
+
+
+def test_polygamma_in_place_takes_its_order_by_name():
+    x = rushlight.tensor([1.0, 2.5])
+    want = x.polygamma(2).tolist()
+    assert x.clone().polygamma_(n=2).tolist() == x.clone().polygamma_(2).tolist() == want
+    with pytest.raises(TypeError, match="'n'"):
+        x.polygamma_()
+    leaf = rushlight.tensor([1.0, 2.5], requires_grad=True)
+    (leaf * 1).polygamma_(n=1).sum().backward()
+    assert rushlight.allclose(leaf.grad, x.polygamma(2))

@@ -190,3 +190,12 @@ def test_the_underscore_writes_the_same(name, device):
 def test_errors_are_pytorchs(error, call):
     with pytest.raises(error):
         call(rl.tensor(numbers()))
+
+
+@pytest.mark.parametrize("place", [(0, 4), (0, -5), (3, 0), (-4, 3)])
+def test_pairs_out_of_range_are_errors_of_the_index(place, device):
+    x = rl.arange(12.0, device=device).view(3, 4)
+    i, j = (rl.tensor([n], device=device) for n in place)
+    told = "index: an index is out" + ("side the range of its dimension" if device == "cpu" else "")
+    with pytest.raises(IndexError, match=told):
+        x[i, j].tolist()

@@ -174,6 +174,29 @@ def test_a_budget_that_is_too_small_for_the_state():
     assert everything(made) == everything(other)
 
 
+def test_lbfgs_keeps_nothing_of_earlier_steps_in_a_budget():
+    """Its history has no recipes: they would keep the gradients that it was made from."""
+    rl.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1))
+    optimizer = optim.LBFGS(model.parameters(), max_iter=4, history_size=3)
+    x = rl.randn(64, 32)
+    y = x.sum(1, keepdim=True).sin()
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    before = memory.allocated()
+    with memory.budget(1 << 30):
+        for _ in range(4):
+            optimizer.step(closure)
+    assert memory.allocated() == before
+
+
 def test_a_step_in_a_budget_settles_readers_before_it_counts(monkeypatch):
     """Dropped values made of a parameter are rebuilt before the parameter changes.
 

@@ -38,8 +38,10 @@ def checked(path: Path, folder: Path) -> list[str]:
 
 
 def test_stubs_are_current():
-    for path, text in stubs.stubs().items():
-        assert (stubs.ROOT / path).read_text() == text, f"{path}: run `make stubs`"
+    """In a process of its own: PyTorch's module tree, once loaded, adds names to modules."""
+    command = [sys.executable, "-m", "tools.stubs", "--check"]
+    done = subprocess.run(command, cwd=stubs.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_stub_names_are_those_of_the_package():

@@ -202,3 +202,19 @@ def test_an_error_in_a_users_backward_names_the_call():
         f"the backward of Failing, called at {__file__}:{called} in" in n
         for n in caught.value.__notes__
     )
+
+
+def test_a_pack_hook_inside_a_layer_has_its_own_lines():
+    """The layer keeps the line of its first record for the others, not for the user's code."""
+    lines = []
+
+    def pack(t):
+        with rl.enable_grad():
+            lines.append(node_of(t.detach().requires_grad_() * 2.0).place.line == line())
+        return t
+
+    layer, x = nn.Bilinear(4, 4, 3), rl.ones(2, 4, requires_grad=True)
+    for _ in range(3):
+        with rl.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            assert node_of(layer(x, x)).place.line == line()
+    assert lines and all(lines)

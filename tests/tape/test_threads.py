@@ -154,6 +154,31 @@ def test_a_thread_is_not_refused_for_the_budget_of_another():
         assert rl.ones(1 << 10).sum().item() == 1024.0
 
 
+def test_a_budget_of_another_thread_may_end_while_a_derivative_runs():
+    """It begins another record: Note [Foresight]."""
+
+    def other() -> None:
+        with pytest.raises(KeyError), memory.budget(1 << 30):
+            raise KeyError
+
+    class Doubled(rl.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: rl.Tensor) -> rl.Tensor:
+            return x * 2.0
+
+        @staticmethod
+        def backward(ctx: Any, g: rl.Tensor) -> rl.Tensor:
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            return g * 2.0
+
+    x = rl.ones(64, 64, requires_grad=True)
+    with memory.budget(1 << 30):
+        Doubled.apply(x * 3.0).sum().backward()
+    assert x.grad.unique().tolist() == [6.0]
+
+
 def test_budgets_of_threads_end_in_any_order():
     pool = pool_of("cpu")
     base = settled() + (1 << 24)

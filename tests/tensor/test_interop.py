@@ -6,6 +6,8 @@ And every transfer counted.
 from __future__ import annotations
 
 import copy
+import ctypes
+import gc
 import io
 import pickle
 
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight import DTypeError, RushlightError, memory
+from rushlight import DTypeError, RushlightError, interop, memory
+from rushlight.devices.shared.allocator import Pinned
 
 DTYPES = [rl.float16, rl.bfloat16, rl.float32, rl.float64, rl.int32, rl.int64, rl.bool]
 
@@ -351,3 +354,52 @@ def test_nothing_is_counted_on_the_host():
         return x.sum().item()
 
     assert counted(work) == {}
+
+
+# ---- pinned memory ----
+
+
+class _Locked:
+    """Stands in for page-locked memory of a driver."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, ctypes.Array[ctypes.c_char]] = {}
+
+    def take(self, room: int) -> int:
+        block = ctypes.create_string_buffer(room + 64)
+        address = -(-ctypes.addressof(block) // 64) * 64
+        self.blocks[address] = block
+        return address
+
+    def give(self, address: int, room: int, marks: object) -> None:
+        del self.blocks[address]
+
+    def pin(self, pool, room: int) -> Pinned:
+        return Pinned(pool, room, self)
+
+
+def test_a_pinned_copy_is_recorded_and_keeps_its_strides(monkeypatch) -> None:
+    locked = _Locked()
+    monkeypatch.setattr(interop, "_copier", lambda: locked)
+    w = rl.arange(6.0).reshape(2, 3).requires_grad_()
+    for x in (w, w * 2, w.t(), w[:, :1].expand(2, 4), w[:0]):
+        pinned = x.pin_memory()
+        assert pinned.is_pinned() and not pinned.is_leaf and pinned.tolist() == x.tolist()
+        assert pinned.stride() == x.stride() or 0 in x.stride()
+        (got,) = rl.autograd.grad(pinned.sum() * 3, w, retain_graph=True)
+        (expected,) = rl.autograd.grad(x.sum() * 3, w)
+        assert got.tolist() == expected.tolist()
+        assert pinned.pin_memory() is pinned
+    plain = rl.ones(2).pin_memory()
+    assert plain.is_leaf and not plain.requires_grad
+    with rl.no_grad():
+        assert not w.pin_memory().requires_grad
+    del x, pinned, plain
+    gc.collect()
+    assert not locked.blocks
+
+
+def test_numbers_beyond_a_type_are_infinite(recwarn):
+    assert rl.tensor([1e308, -1e308, 1e-300]).tolist() == [float("inf"), float("-inf"), 0.0]
+    assert rl.tensor([1e6], dtype=rl.float16).item() == float("inf")
+    assert not recwarn.list

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rushlight as rl
+from rushlight import memory
 
 PRINTED = {
     "rl.tensor([1.0, 2.0, 3.0])": "tensor([1., 2., 3.])",
@@ -62,7 +63,7 @@ def test_the_device_and_the_record_are_named(device):
     x = rl.ones(1, device=device, requires_grad=True)
     where = "" if device == "cpu" else f", device='{device}'"
     assert repr(x) == f"tensor([1.]{where}, requires_grad=True)"
-    assert repr(x * 2) == f"tensor([2.]{where}, grad_fn=<mul>)"
+    assert repr(x * 2) == f"tensor([2.]{where}, grad_fn=<MulBackward0>)"
 
 
 def test_long_notes_go_to_a_new_line():
@@ -81,3 +82,20 @@ def test_formats():
         f"{rl.ones(2):.2f}"
     assert f"{rl.tensor([1.0])}" == "tensor([1.])"
     assert str(rl.tensor([1.0])) == "tensor([1.])"
+
+
+def test_only_what_is_printed_is_copied(device):
+    x = rl.ones(300, 400, device=device)
+    x[2, -1] = 2.5
+    str(x)
+    before, moved = memory.allocated(device), memory.transfers()["bytes_to_host"]
+    memory.reset_peak(device)
+    assert str(x).splitlines()[2].endswith("1.0000, 1.0000, 2.5000],")
+    assert memory.peak(device) - before < 64 << 10
+    assert memory.transfers()["bytes_to_host"] - moved <= 6 * 6 * 4
+
+
+def test_a_tensor_without_elements_in_memory() -> None:
+    x = rl.empty(2, 3, device="null", dtype=rl.int32)
+    assert repr(x) == "tensor(..., device='null', size=(2, 3), dtype=rushlight.int32)"
+    assert repr(rl.empty(0, device="null")) == "tensor(..., device='null', size=(0,))"

@@ -275,3 +275,51 @@ def test_shared_memory_cannot_be_cut():
         with pytest.raises(PermissionError):
             os.ftruncate(descriptor, size)
     assert x.sum().item() == 1000
+
+
+def test_a_slice_of_bytes_is_the_same_memory() -> None:
+    x = rl.arange(4.0)
+    whole = x.untyped_storage()
+    part = whole[4:12]
+    assert part.nbytes() == 8 and part.data_ptr() == whole.data_ptr() + 4
+    seen = rl.asarray(part, dtype=rl.uint8).view(rl.float32)
+    assert seen.tolist() == [1, 2]
+    x[1] = 9
+    assert seen[0] == 9
+    del x, whole
+    assert seen.tolist() == [9, 2]  # the memory lives as long as a part of it
+    assert rl.ones(2).untyped_storage()[3:3].nbytes() == 0
+    with pytest.raises(RuntimeError, match="step 1"):
+        part[::2]
+
+
+def test_a_write_to_a_slice_of_bytes_is_noticed() -> None:
+    x = rl.arange(4.0, requires_grad=True)
+    for write in (
+        lambda part: part.fill_(0),
+        lambda part: part[4:8].fill_(0),  # a part of a part
+        lambda part: rl.asarray(part).zero_(),
+        lambda part: part.copy_(rl.zeros(2).untyped_storage()),
+    ):
+        h = x * 1
+        y = h * h
+        write(h.untyped_storage()[0:8])
+        assert h.tolist() == [0, 0, 2, 3]
+        with pytest.raises(rl.InplaceError):
+            y.sum().backward()
+    h = x * 1
+    part = rl.asarray(h.untyped_storage()[0:8]).view(rl.float32).requires_grad_()
+    y = (part * part).sum()
+    h.detach().add_(1)
+    with pytest.raises(rl.InplaceError):
+        y.backward()
+
+
+def test_tensors_of_storages() -> None:
+    x = rl.arange(3.0)
+    shared, bytes_ = rl.asarray(x.storage()), rl.asarray(x.untyped_storage())
+    assert shared.dtype is rl.float32 and bytes_.dtype is rl.uint8 and bytes_.shape == (12,)
+    copied = rl.tensor(x.untyped_storage())
+    x[0] = 5
+    assert shared[0] == 5 and bytes_.view(rl.float32)[0] == 5 and copied.view(rl.float32)[0] == 0
+    assert rl.tensor(x.storage(), dtype=rl.int64).tolist() == [5, 1, 2]

@@ -9,3 +9,6 @@ accumulated_cache_size_limit = 256
 capture_scalar_outputs = capture_dynamic_output_shape_ops = False
 optimize_ddp: bool | str = True
 disable = True
+automatic_dynamic_shapes = assume_static_by_default = True
+guard_nn_modules = inline_inbuilt_nn_modules = True
+allow_unspec_int_on_nn_module = force_parameter_static_shapes = False

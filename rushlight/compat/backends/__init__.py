@@ -15,9 +15,9 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from rushlight.compat.saying import say_once
 from rushlight.core.errors import RushlightError
 from rushlight.core.precision import allow_tf32, allows_tf32
+from rushlight.core.saying import say_once
 from rushlight.lazy import MissingName
 from rushlight.nn import attention_backends
 

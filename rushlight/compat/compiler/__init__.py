@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from rushlight.compat.saying import say_once
+from rushlight.core.saying import say_once
 
 F = TypeVar("F")
 

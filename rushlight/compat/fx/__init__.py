@@ -10,6 +10,7 @@ from rushlight.compat.fx import (
     interpreter as interpreter,
     node as node,
     proxy as proxy,
+    subgraph_rewriter as subgraph_rewriter,
 )
 from rushlight.compat.fx._symbolic_trace import (
     Tracer as Tracer,
@@ -25,3 +26,4 @@ from rushlight.compat.fx.node import (
     map_arg as map_arg,
 )
 from rushlight.compat.fx.proxy import Proxy as Proxy, TraceError as TraceError
+from rushlight.compat.fx.subgraph_rewriter import replace_pattern as replace_pattern

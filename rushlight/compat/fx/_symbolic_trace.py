@@ -11,18 +11,16 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from rushlight.compat import dispatch
 from rushlight.compat.fx.graph import Graph
 from rushlight.compat.fx.graph_module import GraphModule
-from rushlight.compat.fx.node import Node, base_types, map_aggregate
-from rushlight.compat.fx.proxy import Proxy, TraceError
+from rushlight.compat.fx.proxy import TracerBase
 from rushlight.nn.containers import Sequential
 from rushlight.nn.module import Module
-from rushlight.tensor import Tensor
 
 _WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}  # globals of functions that are leaves
 
@@ -46,7 +44,7 @@ def wrap(fn_or_name: Any) -> Any:
     return fn_or_name
 
 
-class Tracer:
+class Tracer(TracerBase):
     """Records the graph of a module or a function. A subclass may choose other leaves."""
 
     def __init__(
@@ -84,70 +82,6 @@ class Tracer:
         if not self.is_leaf_module(m, path):
             return forward(*args, **kwargs)
         return self.create_proxy("call_module", path, args, kwargs)
-
-    def to_bool(self, obj: Proxy) -> bool:
-        """Refuses: a traced value decides nothing."""
-        raise TraceError(
-            f"the way of the program depends on {obj.node}, whose value is not known while it is "
-            "traced"
-        )
-
-    def iter(self, obj: Proxy) -> Iterator[Any]:
-        """Refuses: the number of elements is not known."""
-        raise TraceError(f"a loop over {obj.node}, whose length is not known while it is traced")
-
-    def keys(self, obj: Proxy) -> Any:
-        """The keys of a traced dict."""
-        return self.create_proxy("call_method", "keys", (obj,), {})
-
-    # ---- nodes ----
-
-    def create_node(self, *args: Any, **named: Any) -> Node:
-        """A node of the graph."""
-        return self.graph.create_node(*args, **named)
-
-    def proxy(self, node: Node) -> Proxy:
-        """The proxy of a node."""
-        return Proxy(node, self)
-
-    def create_proxy(
-        self,
-        kind: str,
-        target: Any,
-        args: Any,
-        kwargs: Any,
-        name: str | None = None,
-        type_expr: Any = None,
-        **named: Any,
-    ) -> Proxy:
-        """A node of these arguments, and its proxy."""
-        given, by_name = self.create_arg(args), self.create_arg(kwargs)
-        return self.proxy(self.create_node(kind, target, given, by_name, name, type_expr))
-
-    def create_arg(self, a: Any) -> Any:
-        """An argument as a node holds it: proxies as nodes, parameters by name."""
-        return map_aggregate(a, self._leaf)
-
-    def _leaf(self, a: Any) -> Any:
-        if isinstance(a, Proxy):
-            return a.node
-        if isinstance(a, Tensor):
-            return self._named(a)
-        if isinstance(a, range):
-            return range(a.start, a.stop, a.step)
-        if a is None or a is ... or isinstance(a, base_types) or callable(a):
-            return a
-        return a
-
-    def _named(self, a: Tensor) -> Node:
-        """The attribute of the module that is this tensor; a new one where there is none."""
-        for name, value in (*self.root.named_parameters(), *self.root.named_buffers()):
-            if value is a:
-                return self.create_node("get_attr", name, (), {})
-        name = f"_tensor_constant{self.constants}"
-        self.constants += 1
-        setattr(self.root, name, a)
-        return self.create_node("get_attr", name, (), {})
 
     # ---- the trace ----
 

@@ -23,13 +23,29 @@ class CodeGen:
     """Writes the text of a graph; a subclass may change it."""
 
 
+class Nodes(list[Node]):
+    """The nodes of a graph; a loop over them may add and erase nodes."""
+
+    def __iter__(self) -> Iterator[Node]:
+        at = 0
+        while at < len(self):
+            node, length = self[at], len(self)
+            yield node
+            if at < len(self) and self[at] is node:
+                at += 1
+            elif node in self:
+                at = self.index(node) + 1
+            else:  # erased; what was added before it is passed over
+                at += len(self) - length + 1
+
+
 class Graph:
     """Nodes in the order of their execution."""
 
     def __init__(self, owning_module: Any = None, tracer_cls: Any = None, **named: Any) -> None:
         self.owning_module = owning_module
         self._tracer_cls = tracer_cls
-        self.nodes: list[Node] = []
+        self.nodes = Nodes()
         self._names: set[str] = set()
         self._at: int | None = None  # where new nodes go; None is the end
         self._codegen = CodeGen()

@@ -8,7 +8,9 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rushlight.compat import dispatch
 from rushlight.compat.fx.node import Node, map_aggregate
+from rushlight.tensor import Tensor
 
 
 class TraceError(ValueError):
@@ -19,7 +21,8 @@ class Proxy:
     """The result of a node: calls with it, and its methods, become nodes."""
 
     def __init__(self, node: Node, tracer: Any = None) -> None:
-        self.tracer, self.node = tracer, node
+        self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
+        self.node = node
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
@@ -130,3 +133,80 @@ _OTHER = "__eq__ __ne__ __lt__ __gt__ __le__ __ge__ __neg__ __pos__ __invert__ _
 for _name in (*_OTHER.split(), "__getitem__", "__setitem__"):
     setattr(Proxy, _name, _operator(_name.strip("_")))
 Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+class TracerBase:
+    """Makes the nodes of what is done with proxies."""
+
+    root: Any = None  # the module that holds parameters and constants
+    graph: Any
+    constants = 0
+
+    def to_bool(self, obj: Proxy) -> bool:
+        """Refuses: a traced value decides nothing."""
+        raise TraceError(
+            f"the way of the program depends on {obj.node}, whose value is not known while it is "
+            "traced"
+        )
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        """Refuses: the number of elements is not known."""
+        raise TraceError(f"a loop over {obj.node}, whose length is not known while it is traced")
+
+    def keys(self, obj: Proxy) -> Any:
+        """The keys of a traced dict."""
+        return self.create_proxy("call_method", "keys", (obj,), {})
+
+    def create_node(self, *args: Any, **named: Any) -> Node:
+        """A node of the graph."""
+        return self.graph.create_node(*args, **named)
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy of a node."""
+        return Proxy(node, self)
+
+    def create_proxy(
+        self,
+        kind: str,
+        target: Any,
+        args: Any,
+        kwargs: Any,
+        name: str | None = None,
+        type_expr: Any = None,
+        **named: Any,
+    ) -> Proxy:
+        """A node of these arguments, and its proxy."""
+        given, by_name = self.create_arg(args), self.create_arg(kwargs)
+        return self.proxy(self.create_node(kind, target, given, by_name, name, type_expr))
+
+    def create_arg(self, a: Any) -> Any:
+        """An argument as a node holds it: proxies as nodes, parameters by name."""
+        return map_aggregate(a, self._leaf)
+
+    def _leaf(self, a: Any) -> Any:
+        if isinstance(a, Proxy):
+            return a.node
+        if isinstance(a, Tensor):
+            return self._named(a)
+        if isinstance(a, range):
+            return range(a.start, a.stop, a.step)
+        return a
+
+    def _named(self, a: Tensor) -> Node:
+        """The attribute of the module that is this tensor; a new one where there is none."""
+        for name, value in (*self.root.named_parameters(), *self.root.named_buffers()):
+            if value is a:
+                return self.create_node("get_attr", name, (), {})
+        name = f"_tensor_constant{self.constants}"
+        self.constants += 1
+        setattr(self.root, name, a)
+        return self.create_node("get_attr", name, (), {})
+
+
+class GraphAppendingTracer(TracerBase):
+    """Adds nodes to a graph, where it inserts them."""
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.root = graph.owning_module
+        dispatch.ask_from_now_on()  # its proxies may be given to functions at any time

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final as Final, TypeVar
 
 from rushlight.compat.jit import annotations as annotations
-from rushlight.compat.saying import say_once
 from rushlight.core.errors import RushlightError
+from rushlight.core.saying import say_once
 from rushlight.nn.module import Module
 
 F = TypeVar("F")
@@ -178,3 +178,27 @@ def wait(future: Any) -> Any:
 
 
 globals()["isinstance"] = isinstance_
+
+
+class TracerWarning(Warning):
+    """PyTorch's warning of what a trace leaves out; never given here: nothing is traced."""
+
+    @staticmethod
+    def ignore_lib_warnings() -> None:
+        """Has no effect."""
+
+
+class TracingCheckError(Exception):
+    """PyTorch's error of a trace that does not repeat; never raised here."""
+
+
+class ScriptWarning(Warning):
+    """PyTorch's warning of scripting; never given here."""
+
+
+TopLevelTracedModule = TracedModule
+
+
+def script_method(fn: F) -> F:
+    """The method itself."""
+    return fn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 from rushlight.core.errors import RushlightError
@@ -36,3 +37,20 @@ unregister_custom_op_symbolic = register_custom_op_symbolic
 
 class OnnxExporterError(RuntimeError):
     """An error of PyTorch's exporter."""
+
+
+class OperatorExportTypes(enum.Enum):
+    """How PyTorch's exporter writes an op it does not know; `export` refuses here."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
+
+
+class TrainingMode(enum.Enum):
+    """The mode in which PyTorch's exporter runs a model; `export` refuses here."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2

@@ -14,13 +14,17 @@ from rushlight.core.errors import BoundsError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
-from rushlight.devices.shared import library
+from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
-from rushlight.emit.llvm import kernels
+from rushlight.emit.llvm import attend, kernels
 from rushlight.kernel.key import key_of
 from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Map, Sort
 from rushlight.kernel.show import show
+
+# Scores of a head, those that a causal mask hides left out, up to which one kernel is faster than
+# matrix products and what is between them: forward, backward.
+_MOST_SCORES = (1 << 13, 1 << 11)
 
 
 class CpuDevice:
@@ -36,12 +40,18 @@ class CpuDevice:
             largest_block=1 << 47,
             description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
             convolves=convolve.kinds(),
+            least_scratch=convolve.least_scratch,
+            attends=attend.widest(),
+            attends_most=_MOST_SCORES,
+            attends_dense=True,
             sorts=True,
             join=memory.join if memory.joins else None,
         )
         self._status: dict[str, ctypes.c_int32] = {}
 
     def emit(self, kernel: Kernel) -> str:
+        if composed.is_whole_gradient(kernel):
+            return "\n".join(map(self.emit, composed.kernels_of(kernel)))
         if isinstance(kernel, Convolve):
             return convolve.text(kernel)
         return show(kernel) if isinstance(kernel, Library) else kernels.emit(kernel)
@@ -49,6 +59,8 @@ class CpuDevice:
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         if isinstance(kernel, Library):
             return library.build(self, kernel)
+        if composed.is_whole_gradient(kernel):
+            return composed.build(kernel, self, lambda: pool_of(self.name))
         runner = threads.runner()
         if isinstance(kernel, Convolve):
             return convolve.build(kernel, runner, lambda: pool_of(self.name))
@@ -108,6 +120,9 @@ def scratch_of(kernel: Kernel, numbers: Sequence[int]) -> Sequence[int]:
         return convolve.scratch_rooms(kernel, numbers)
     if isinstance(kernel, Sort):
         room = sorting.scratch_sizes(kernel, numbers)[2]
+        return [room] if room else []
+    if isinstance(kernel, Library):
+        room = library.scratch_room(kernel, library.shapes_of(kernel, numbers))
         return [room] if room else []
     return blas.scratch_rooms(kernel, numbers) if isinstance(kernel, Contract) else ()
 

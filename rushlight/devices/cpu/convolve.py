@@ -42,6 +42,12 @@ def scratch_rooms(kernel: Convolve, numbers: Sequence[int]) -> list[int]:
     return [takes[kernel.of](numbers)] if kernel.of in takes else []
 
 
+def least_scratch(kernel: Convolve, numbers: Sequence[int]) -> int:
+    """The bytes that a launch takes at a limit: of one image, or of one part of the images."""
+    n, *others, parts = numbers
+    return sum(scratch_rooms(kernel, (-(-n // parts) if kernel.of == "runs" else 1, *others, 1)))
+
+
 def text(kernel: Convolve) -> str:
     """The module's functions as text; see `emit.llvm`."""
     others = {

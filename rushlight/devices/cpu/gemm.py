@@ -9,6 +9,8 @@ in the compute type. `small_products` is asked first, where the processor allows
 Every factor and result of a product of halves is copied, so the caller gives an arena from the
 pool, cut into slots: a thread takes a free slot for its tasks and gives it back. A slot's flag is
 an i64 at the arena's start, every 64 bytes; zero is free. With fewer slots than threads, some wait.
+A slot holds `DEPTH` columns of the left factor and rows of the right one; longer sums are added up
+in the copy of the result, from one panel of them to the next.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ SMALL, MEDIUM = 1 << 23, 1 << 27  # products of sizes below these are cut finer
 ROWS = (256, 256, 512)  # of a block: below SMALL, below MEDIUM, and beyond
 COLUMNS = (64, 128, 256)
 FLAG = 64  # bytes
+DEPTH = 1024  # see Note [Copies of halves]
 WIDTH = 16
 
 
@@ -77,7 +80,8 @@ def slots_of(m: int, n: int, k: int, itemsize: int) -> tuple[int, int]:
         min(most[size], -(-length // 16) * 16) for length, most in ((m, ROWS), (n, COLUMNS))
     )
     blocks = -(-m // max(rows, 1)) * -(-n // max(columns, 1))
-    return blocks, (rows * columns + (rows + columns) * -(-k // 16) * 16) * itemsize
+    depth = -(-min(k, DEPTH) // 16) * 16
+    return blocks, (rows * columns + (rows + columns) * depth) * itemsize
 
 
 BLOCKS = "define internal void @blocks(ptr readonly %args, ptr %numbers) noinline"
@@ -175,14 +179,12 @@ def _kernel_function(declared: set[str], kernel: Contract, small: bool) -> str:
         height = writer.smaller(rows, writer.sub(m, top))
         width = writer.smaller(columns, writer.sub(n, left))
         where = divide(writer, batch, y)
-        corners = ((out, steps[0], top, left), (a, steps[1], top, "0"), (b, steps[2], "0", left))
-        shapes = ((height, width), (height, k), (k, width))
-        matrices = []
-        for (base, step, r, c), shape in zip(corners, shapes, strict=True):
-            place = corner(writer, kernel.dtype, base, step, (*where, r, c))
-            matrices.append(_matrix(writer, kernel, place, shape, (step[2], step[3])))
         scales = (f"{scalar} {factors[0]}", f"{scalar} {factors[1]}")
-        _multiply(writer, kernel, matrices, (height, width, k), scales, slot)
+        block = _Block(writer, kernel, (out, a, b), steps, (top, left), (height, width, k), where)
+        if arena is None:
+            _multiply(block, scales)
+        else:
+            _multiply_copies(block, scales, slot)
     if arena is not None:
         writer.line(f"store atomic i64 0, ptr {flag} release, align 8")
     return writer.function(FUNCTION.format(name="kernel"))
@@ -236,52 +238,113 @@ def _matrix(
     return Matrix(kernel.dtype, place, sizes, strides, flipped, direct, lead)
 
 
-def _multiply(
-    writer: Writer,
-    kernel: Contract,
-    matrices: list[Matrix],
-    sizes: tuple[str, str, str],
-    scales: tuple[str, str],
-    slot: str,
-) -> None:
-    """out = alpha a b + beta out, each in place or in a dense copy, in the slot if there is one."""
-    buffers = []
-    for i, matrix in enumerate(matrices):
-        buffers.append(_buffer(writer, kernel, matrix, slot, fill=i > 0 or kernel.scaled))
-        if slot:
-            count = writer.mul(matrix.sizes[0], matrix.sizes[1])
-            whole = writer.value(f"and i64 {writer.add(count, '15')}, -16")
-            slot = pointer(writer, slot, kernel.compute, whole)
-    out, a, b = matrices
-    order = writer.value(f"select i1 {out.flipped}, i32 {COLUMN_MAJOR}, i32 {ROW_MAJOR}")
-    turns = []
-    for matrix in (a, b):
-        turned = writer.value(f"xor i1 {matrix.flipped}, {out.flipped}")
-        turns.append(writer.value(f"select i1 {turned}, i32 {TRANSPOSED}, i32 {AS_IS}"))
-    gemm = writer.value("load ptr, ptr @blas")
-    operands = [
-        f"i32 {order}",
-        *(f"i32 {t}" for t in turns),
-        *(f"i64 {s}" for s in sizes),
-        scales[0],
+class _Block:
+    """A block of one product: its matrices, and gemm on them."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        kernel: Contract,
+        bases: Sequence[str],
+        steps: Sequence[list[str]],
+        corner: tuple[str, str],
+        sizes: tuple[str, str, str],
+        batch: tuple[str, str],
+    ) -> None:
+        self.writer, self.kernel = writer, kernel
+        self.bases, self.steps, self.batch = bases, steps, batch
+        self.top, self.left = corner
+        self.height, self.width, self.depth = sizes
+
+    def _matrix(self, number: int, row: str, column: str, sizes: tuple[str, str]) -> Matrix:
+        step, where = self.steps[number], (*self.batch, row, column)
+        place = corner(self.writer, self.kernel.dtype, self.bases[number], step, where)
+        return _matrix(self.writer, self.kernel, place, sizes, (step[2], step[3]))
+
+    @property
+    def out(self) -> Matrix:
+        return self._matrix(0, self.top, self.left, (self.height, self.width))
+
+    def factors(self, at: str, depth: str) -> tuple[Matrix, Matrix]:
+        """Of so much of the sum, from `at` on."""
+        a = self._matrix(1, self.top, at, (self.height, depth))
+        return a, self._matrix(2, at, self.left, (depth, self.width))
+
+    def call_gemm(
+        self,
+        matrices: Sequence[Matrix],
+        places: Sequence[str],
+        depth: str,
+        scales: tuple[str, str],
+    ) -> None:
+        """out = alpha a b + beta out, for matrices that lie densely at these places."""
+        writer, (out, a, b) = self.writer, matrices
+        order = writer.value(f"select i1 {out.flipped}, i32 {COLUMN_MAJOR}, i32 {ROW_MAJOR}")
+        turns = []
+        for matrix in (a, b):
+            turned = writer.value(f"xor i1 {matrix.flipped}, {out.flipped}")
+            turns.append(writer.value(f"select i1 {turned}, i32 {TRANSPOSED}, i32 {AS_IS}"))
+        gemm = writer.value("load ptr, ptr @blas")
+        operands = [
+            f"i32 {order}",
+            *(f"i32 {t}" for t in turns),
+            *(f"i64 {s}" for s in (self.height, self.width, depth)),
+            scales[0],
+        ]
+        operands += [f"ptr {places[1]}", f"i64 {a.lead}", f"ptr {places[2]}", f"i64 {b.lead}"]
+        operands += [scales[1], f"ptr {places[0]}", f"i64 {out.lead}"]
+        writer.line(f"call void {gemm}({', '.join(operands)})")
+
+
+def _multiply(block: _Block, scales: tuple[str, str]) -> None:
+    """Each matrix in place or in a dense copy."""
+    writer, kernel = block.writer, block.kernel
+    matrices = [block.out, *block.factors("0", block.depth)]
+    buffers = [
+        _buffer(writer, kernel, matrix, fill=i > 0 or kernel.scaled)
+        for i, matrix in enumerate(matrices)
     ]
-    operands += [f"ptr {buffers[1]}", f"i64 {a.lead}", f"ptr {buffers[2]}", f"i64 {b.lead}"]
-    operands += [scales[1], f"ptr {buffers[0]}", f"i64 {out.lead}"]
-    writer.line(f"call void {gemm}({', '.join(operands)})")
+    block.call_gemm(matrices, buffers, block.depth, scales)
     free = writer.value("load ptr, ptr getelementptr (ptr, ptr @blas, i64 2)")
     for i, (matrix, buffer) in enumerate(zip(matrices, buffers, strict=True)):
         with writer.when(writer.value(f"xor i1 {matrix.direct}, true")):
             if i == 0:
                 _copy(writer, matrix, buffer, "deliver")
-            if not slot:
-                writer.line(f"call void {free}(ptr {buffer})")
+            writer.line(f"call void {free}(ptr {buffer})")
 
 
-def _buffer(writer: Writer, kernel: Contract, matrix: Matrix, given: str, *, fill: bool) -> str:
-    """The address that gemm reads: the matrix, or its copy, at `given` where that is there."""
+def _multiply_copies(block: _Block, scales: tuple[str, str], slot: str) -> None:
+    """Every matrix in a dense copy in the slot: Note [Copies of halves]."""
+    writer, kernel, out = block.writer, block.kernel, block.out
+    if kernel.scaled:
+        _copy(writer, out, slot, "fetch")
+    scalar, once = scales[1].split()
+    left = _after(writer, kernel, slot, out)
+    end = larger(Term(writer, block.depth), 1).name  # a sum of nothing is 0
+    with writer.loop("0", end, str(DEPTH)) as at:
+        depth = writer.smaller(str(DEPTH), writer.sub(block.depth, at))
+        a, b = block.factors(at, depth)
+        right = _after(writer, kernel, left, a)
+        _copy(writer, a, left, "fetch")
+        _copy(writer, b, right, "fetch")
+        first = writer.value(f"icmp eq i64 {at}, 0")
+        beta = writer.value(f"select i1 {first}, {scalar} {once}, {scalar} 1.0")
+        block.call_gemm((out, a, b), (slot, left, right), depth, (scales[0], f"{scalar} {beta}"))
+    _copy(writer, out, slot, "deliver")
+
+
+def _after(writer: Writer, kernel: Contract, place: str, matrix: Matrix) -> str:
+    """Where a dense copy ends, rounded up."""
+    count = writer.mul(matrix.sizes[0], matrix.sizes[1])
+    whole = writer.value(f"and i64 {writer.add(count, '15')}, -16")
+    return pointer(writer, place, kernel.compute, whole)
+
+
+def _buffer(writer: Writer, kernel: Contract, matrix: Matrix, *, fill: bool) -> str:
+    """The address that gemm reads: the matrix, or its copy."""
     slot = writer.slot("ptr", matrix.place)
     with writer.when(writer.value(f"xor i1 {matrix.direct}, true")):
-        dense = given or _allocated(writer, kernel, matrix)
+        dense = _allocated(writer, kernel, matrix)
         writer.set(slot, dense)
         if fill:
             _copy(writer, matrix, dense, "fetch")

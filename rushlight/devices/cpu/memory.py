@@ -1,9 +1,10 @@
 """Blocks of host memory, aligned to 64 bytes; large ones on pages of their own.
 
 A block of MAPPED bytes or more has its own mapping: `free` of the C library keeps its memory, and a
-process inside a budget would grow beyond it. A block of LARGE bytes or more lies on huge pages
-where the system has them: few page faults. A budget frees blocks to take others: `join` moves their
-pages to the new block, since new pages would cost a fault each.
+process inside a budget would grow beyond it. Parts of it that are whole pages can be freed as
+blocks, and neighbours as one. A block of LARGE bytes or more lies on huge pages where the system
+has them: few page faults. A budget frees blocks to take others: `join` moves their pages to the new
+block, since new pages would cost a fault each.
 """
 
 from __future__ import annotations
@@ -128,14 +129,23 @@ else:
         """Unprotect or protect pages; False where the system refuses."""
         return _mprotect(address, nbytes, _OPEN if readable else _CLOSED) == 0
 
+    # The C library's blocks of whole pages that would begin a page: they begin ALIGNMENT later.
+    # So a block of whole pages that begins a page is part of a mapping.
+    _late: set[int] = set()
+
     def allocate(nbytes: int) -> int:
         if nbytes >= MAPPED:
             return _allocate_pages(nbytes)
         block = _pointer()
+        spare = 0 if nbytes % mmap.PAGESIZE else ALIGNMENT
         try:
-            failed = _memalign(ctypes.byref(block), ALIGNMENT, nbytes)
+            failed = _memalign(ctypes.byref(block), ALIGNMENT, nbytes + spare)
+            if not failed and block.value and spare and not block.value % mmap.PAGESIZE:
+                _late.add(block.value + spare)
+                return block.value + spare
         except BaseException:  # Ctrl-C
             if block.value:
+                _late.discard(block.value + spare)
                 _free(block.value)
             raise
         if failed or not block.value:
@@ -172,11 +182,16 @@ else:
 
     @unheard
     def release(address: int, nbytes: int) -> None:
-        """Free a block of `nbytes`, the size it was allocated with."""
-        if nbytes < MAPPED:
+        """Free a block of `nbytes`, the size it was allocated with, or part of a mapping."""
+        if nbytes >= MAPPED or not (address % mmap.PAGESIZE or nbytes % mmap.PAGESIZE):
+            _munmap(address, _whole(nbytes))
+        elif address in _late:
+            try:
+                _late.remove(address)
+            finally:  # Ctrl-C
+                _free(address - ALIGNMENT)
+        else:
             _free(address)
-            return
-        _munmap(address, _whole(nbytes))
 
 
 _mremap: Any = None

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from rushlight.core.cache import cached
 from rushlight.core.dtypes import float32
-from rushlight.core.errors import BudgetError
 from rushlight.devices.cpu import stub, threads
 from rushlight.devices.cpu.image_rows import FLAGS, FLOATS, LANES, PixelLoad
 from rushlight.devices.cpu.native import Source
@@ -91,14 +90,13 @@ def some(place: Layout, channels: int) -> tuple[int, int]:
 def take(pool: Pool, count: int, room_of: Callable[[int], int]) -> tuple[int, int, int]:
     """A block for the copies of `count` images: address, room, and how many it has room for.
 
-    At a limit of the pool those are fewer: one per thread, or one. The bits do not depend on it.
+    At a limit of the pool those are fewer: one per thread, or one, where no more is left. The bits
+    do not depend on it.
     """
     limit = pool.limit
     if limit is not None and pool.live + room_of(count) > limit:
         count = min(count, threads.count())
-        try:
-            return pool.take(room_of(count)), room_of(count), count
-        except BudgetError:
+        if room_of(count) > Pool.scratch_left(pool, limit):
             count = 1
     return pool.take(room_of(count)), room_of(count), count
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from typing import ClassVar
 
 from rushlight.core.dtypes import DType, compute_type, float32
 from rushlight.core.shapes import contiguous_strides
@@ -77,11 +78,18 @@ def _partial_bytes(kernel: Convolve, numbers: Sequence[int]) -> int:
 def scratch_rooms(kernel: Convolve, numbers: Sequence[int]) -> list[int]:
     """The rooms that a launch takes from the pool.
 
-    A plan's workspace is known to the library alone: most hold copies in another layout.
+    A plan's workspace is known to the library alone. Without it the operands' bytes are counted:
+    most workspaces hold copies in another layout.
     """
-    own = _partial_bytes(kernel, numbers) if kernel.of == "weights" else 0
-    most = _operand_bytes(kernel, numbers) if takes(kernel) else own
-    return [room_for(most)] if most else []
+    found = _partial_bytes(kernel, numbers) if kernel.of == "weights" else 0
+    if takes(kernel):
+        library = Convolution.library_of()
+        plan = None if library is None else find_plan(library, kernel, tuple(numbers))
+        if plan is not None:
+            found = plan.workspace
+        elif library is None:
+            found = _operand_bytes(kernel, numbers)
+    return [room_for(found)] if found else []
 
 
 def _operation(library: Cudnn, kernel: Convolve, sizes: Sizes) -> Descriptor:
@@ -124,10 +132,29 @@ def plan_convolution(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -
     return library.plan(operation, (1, 2, 3), refused, most)
 
 
+def find_plan(library: Cudnn, kernel: Convolve, numbers: tuple[int, ...]) -> Plan | None:
+    """`plan_convolution`, asked once for launches and estimates."""
+    plans = library.plans
+    try:
+        return plans[kernel, numbers]
+    except KeyError:
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
+        plan = plans[kernel, numbers] = plan_convolution(library, kernel, numbers)
+        return plan
+
+
+def _no_library() -> Cudnn | None:
+    return None
+
+
 class Convolution:
     """The launcher of one Convolve kernel: cuDNN where it can, else what `own` builds."""
 
     __slots__ = ("build", "kernel", "library", "own", "plans", "pool", "session")
+
+    # cuDNN of the open device, which estimates ask too; set by `CudaDevice`.
+    library_of: ClassVar[Callable[[], Cudnn | None]] = staticmethod(_no_library)
 
     def __init__(
         self,
@@ -151,7 +178,7 @@ class Convolution:
         except KeyError:
             if len(self.plans) >= _MOST_PLANS:
                 self.plans.clear()
-            plan = self.plans[numbers] = plan_convolution(self.library, self.kernel, numbers)
+            plan = self.plans[numbers] = find_plan(self.library, self.kernel, numbers)
         if plan is None:
             if self.own is None:
                 self.own = self.build()

@@ -87,9 +87,11 @@ def load_cudnn() -> ctypes.CDLL | None:
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     for path in [*(str(Path(place) / folder / name) for place in places), name]:
         try:
-            return ctypes.CDLL(path)
+            library = ctypes.CDLL(path)
         except OSError:
             continue
+        library.cudnnBackendDestroyDescriptor.argtypes = (ctypes.c_void_p,)
+        return library
     return None
 
 
@@ -112,8 +114,12 @@ class Descriptor:
         self.parts: tuple[Descriptor, ...] = ()  # descriptors that this one refers to
 
     def __del__(self) -> None:
-        if self.address:
-            self.library.cudnnBackendDestroyDescriptor(ctypes.c_void_p(self.address))
+        # No global names: they are gone when the interpreter ends.
+        try:
+            if self.address:
+                self.library.cudnnBackendDestroyDescriptor(self.address)
+        except AttributeError:  # Ctrl-C came before it had an address
+            return
 
     def put(self, name: int, kind: int, elements: Sequence[Any]) -> None:
         if kind == DESCRIPTOR:
@@ -197,6 +203,7 @@ class Cudnn:
         self.bind = bind
         self.local = threading.local()
         self.free: list[int] = []
+        self.plans: dict[Any, Plan | None] = {}  # of convolutions: see `find_plan` there
         self.create = make_caller(address_of(library, "cudnnBackendCreateDescriptor"), "ip")
         self.put = make_caller(address_of(library, "cudnnBackendSetAttribute"), "piiqp")
         self.finish = make_caller(address_of(library, "cudnnBackendFinalize"), "p")

@@ -67,6 +67,7 @@ class CudaDevice:
         self.listed: dict[Map | Rowwise, CudaList] = {}
         self.words = self._zeros(4 * _STATUS_WORDS)
         self.scratch = (self._zeros(8 * SCRATCH_SLOTS), self._zeros(4 * TICKETS))
+        convolve.Convolution.library_of = staticmethod(lambda: self.cudnn)
 
     def _describe(self) -> Limits:
         runtime = self.runtime
@@ -209,6 +210,7 @@ class CudaDevice:
         self._copy(address, _address_of(source), source.nbytes, self.runtime.memcpyHostToDevice)
 
     def copy_out(self, address: int, target: memoryview) -> None:
+        self.memory.settle()
         self._copy(_address_of(target), address, target.nbytes, self.runtime.memcpyDeviceToHost)
         self._raise_status()
 
@@ -235,6 +237,7 @@ class CudaDevice:
         return self.words + 4 * slot
 
     def synchronize(self) -> None:
+        self.memory.settle()
         try:
             self.runtime.deviceSynchronize()
         except self.runtime.CUDARuntimeError as error:

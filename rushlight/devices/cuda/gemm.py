@@ -10,10 +10,10 @@
    multiple of `_ALIGNMENT` bytes is copied, so that the bits do not depend on addresses.
 3. What is added to a product is the library's bias, where it is one number per column, or its
    matrix C; other layouts take the own kernel. It is added before the result is rounded.
-4. The library allocates nothing. A launch takes the workspace of its algorithm from the pool: at
-   most as many bytes as its operands have, or 32 MiB where the library is asked again. A device
-   without cuBLASLt (`scratch_rooms` in an estimate) does not know the algorithm and leaves the
-   workspace out.
+4. The library allocates nothing. A launch takes the workspace of its algorithm from the pool: none
+   for small operands, at most as many bytes as its operands have, or 32 MiB where the library is
+   asked again. A device without cuBLASLt (`scratch_rooms` in an estimate) does not know the
+   algorithm and leaves the workspace out.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ _BATCH_COUNT, _BATCH_STEP = 5, 6
 _MOST_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
 _IN_COMPUTE_TYPE = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
 _LARGEST_WORKSPACE = 32 << 20
+_SMALL = 1 << 18  # bytes of operands: a product of fewer needs no workspace
 _IDLE = 0.02  # waves of blocks
 _ALIGNMENT = 16  # more does not change a choice
 _INT_MAX = (1 << 31) - 1
@@ -284,6 +285,10 @@ class Cublas:
             self.point(product, multiply, alignment)
         values = (call.m * call.k + call.k * call.n + call.m * call.n) * call.batch
         most = min(_LARGEST_WORKSPACE, values * dtype.itemsize)
+        if most < _SMALL:
+            preference = self._preference(product, 0, alignment)
+            if self._choose(product, multiply, layouts, preference):
+                return product
         found = self._choose(product, multiply, layouts, self._preference(product, most, alignment))
         if found and most < _LARGEST_WORKSPACE and product.choice.waves < _IDLE:
             preference = self._preference(product, _LARGEST_WORKSPACE, alignment)

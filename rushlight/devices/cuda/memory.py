@@ -3,9 +3,11 @@
 # Note [Driver memory]
 1. The driver allocates and frees in the order of the stream, and waits for no work. What is freed
    stays reserved until the next synchronisation, which gives back all beyond a threshold.
-2. The threshold follows the bytes in blocks: it is their largest number, lowered when they fall
-   below `KEPT` of it. So blocks that a budget frees to take others cost no system call, and the
-   reserved memory exceeds the blocks by at most a seventh, and by the driver's granularity.
+2. What a step frees to take other blocks stays reserved: given back at a synchronisation, it would
+   be asked for again in the next step, which costs a system call for each part. So the threshold is
+   the most that was reserved. Where the blocks are fewer than `KEPT` of their largest number, a
+   synchronisation gives back all that the driver can part with, and both are taken anew. Beyond
+   the blocks the driver reserves what lies between them, in units of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class DriverMemory:
         self.runtime = runtime
         self.ordered = self._frees_in_order()
         self.pool = self._find_pool()
-        self.given = self.threshold = 0  # bytes
+        self.given = self.most = self.threshold = 0  # bytes
 
     def _frees_in_order(self) -> bool:
         """Whether the driver allocates and frees in the stream's order, waiting for no work."""
@@ -68,8 +70,10 @@ class DriverMemory:
                 f"or set a budget with rushlight.memory.budget"
             ) from error
         self.given += nbytes
-        if self.given > self.threshold:
-            self._keep(self.given)
+        if self.given > self.most:
+            self.most = self.given
+            if self.given > self.threshold:
+                self._keep(self.given)
         return address
 
     @unheard
@@ -79,8 +83,16 @@ class DriverMemory:
         else:
             self.runtime.free(address)  # waits for the work that uses it
         self.given -= nbytes
-        if self.given < KEPT * self.threshold:
+
+    def settle(self) -> None:
+        """Set the threshold; called before the host waits for the device."""
+        if self.given < KEPT * self.most:
+            self.most = self.given
             self._keep(self.given)
+        elif self.pool is not None:
+            reserved = self.reserved()
+            if reserved > self.threshold:
+                self._keep(reserved)
 
     def _keep(self, nbytes: int) -> None:
         self.threshold = nbytes

@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -33,10 +34,33 @@ _BESIDE = 1  # cudaStreamNonBlocking: not ordered with the main stream
 _MOST_CACHED = 1 << 32  # bytes of pinned memory that are cached
 
 
+class _Ending:
+    """Gives a handle back to the driver when it ends itself.
+
+    The collector calls every `__del__` of a cycle before it clears anything, in any order, and one
+    of them may keep a mark (`Pinned.__del__`) or use one. So the `__del__` of a mark leaves its
+    event to a new object, which the collection that runs does not know: it ends after all holders
+    of the mark, or with a mark that was kept.
+    """
+
+    __slots__ = ("destroy", "handle")
+
+    def __init__(self, destroy: Callable[[int], object], handle: int) -> None:
+        self.destroy = destroy
+        self.handle = handle
+
+    @unheard
+    def __del__(self) -> None:
+        try:
+            self.destroy(self.handle)
+        except (AttributeError, TypeError):  # Ctrl-C came first, or the interpreter ends
+            return
+
+
 class Mark:
     """A place in a queue; it is done when the work before it is."""
 
-    __slots__ = ("event", "runtime")
+    __slots__ = ("ending", "event", "runtime")
 
     def __init__(self, runtime: Any, timed: bool = False) -> None:
         self.runtime = runtime
@@ -56,7 +80,7 @@ class Mark:
     @unheard
     def __del__(self) -> None:
         try:
-            self.runtime.eventDestroy(self.event)
+            self.ending = _Ending(self.runtime.eventDestroy, self.event)
         except (AttributeError, TypeError):  # none was made, or the interpreter ends
             return
 
@@ -192,7 +216,8 @@ class Queue:
     def __del__(self) -> None:
         try:
             if self.is_own:
-                self.runtime.streamDestroy(self.handle)  # its work still completes
+                # Its work still completes.
+                self.ending = _Ending(self.runtime.streamDestroy, self.handle)
         except (AttributeError, TypeError):
             return
 

@@ -1,6 +1,7 @@
 """The device that counts bytes and runs nothing: it estimates a program's memory without hardware.
 
-Addresses are distinct numbers without memory. Results read as zeros.
+Addresses are distinct numbers without memory. A user who asks for elements is refused
+(`interop.py`); in an estimate they read as zeros.
 
 # Note [Stand-ins]
 1. A stand-in is a null device with another device's name and limits, so ops choose the same kernels

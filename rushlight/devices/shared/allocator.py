@@ -13,10 +13,21 @@
 4. Without a limit the cache is bounded too: a program with ever new sizes would reuse none of it.
    When a new block is requested and more is cached than the peak in use plus SPARE, the excess is
    freed.
-5. Where the device joins blocks (`Limits.join`), cached ones become the requested one: a larger one
-   is cut, and the rest of it stays cached; several smaller ones are joined. Only blocks of PAGED
-   bytes or more are cut and joined, and only into such. Elsewhere cached blocks are given back to
-   the device, whole, and a new one is taken.
+5. Where the device joins blocks (`Limits.join`), cached ones become the requested one. Those that
+   lie side by side are one run: of the runs that suffice the smallest is cut, and the rest of it
+   stays cached, which costs no call of the system. Where none suffices, runs are joined. Only
+   blocks of PAGED bytes or more and their parts are cut and joined, and only into whole pages. For
+   another request as much of a run is given back as is needed. Elsewhere cached blocks are
+   exchanged: given back to the device, whole, and a new one is taken. The largest go first: what is
+   left of them serves later requests, so fewer blocks come and go. (To cut blocks would cost no
+   call of a driver, but free parts between parts in use are not one block: a value would be
+   dropped, or a request refused, although the bytes are there.)
+6. The smallest cached blocks stay as long as they are few bytes (`FEW`): they are most of a step's
+   blocks, and would come and go for almost nothing. A value is dropped in their place; where none
+   can be, they go. So do they for a request of as few bytes.
+7. A result may be written over an input that is dropped for it (Note [Replay] 8): no other thread
+   may touch the block in between. So `reclaim` puts the block of a dropped value of the size asked
+   for into a list of the request's own (`handed`), not among the cached ones.
 
 # Note [Counting and threads]
 The interpreter switches threads, and raises Ctrl-C, after calls of C functions, at the start of
@@ -33,7 +44,7 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import neg
 from typing import Any, ClassVar
 
@@ -48,6 +59,8 @@ PAGED = 1 << 16  # blocks of this size and more are whole pages
 # bytes; no machine addresses more, and a larger number would overflow in a driver's call.
 MOST = 1 << 47
 SPARE = 64 << 20  # bytes that may be cached beyond the peak in use
+# The smallest cached blocks stay, up to so small a part of all that a limit's step caches.
+FEW = 256
 
 
 def room_for(nbytes: int) -> int:
@@ -63,6 +76,10 @@ def _unbound(pool: Pool) -> int | None:
 
 def _refused(pool: Pool, room: int, limit: int) -> BudgetError:
     return BudgetError(f"{pool.device.name}: {room} bytes beside {pool.live}", pool.live + room)
+
+
+def _rest(pool: Pool, limit: int) -> int:
+    return limit - pool.live
 
 
 def _no_resort(pool: Pool, error: OutOfMemoryError | None) -> bool:
@@ -89,12 +106,18 @@ class Lowest(list[int]):
 class Pool:
     """The blocks of one device."""
 
-    __slots__ = ("aside", "device", "free", "held", "live", "peak", "reclaim")
+    __slots__ = (
+        *("aside", "cached", "device", "free", "held", "live", "peak", "reclaim", "rooms"),
+        "spared",
+    )
 
     # The limit of the calling thread.
     bound: ClassVar[Callable[[Pool], int | None]] = staticmethod(_unbound)
     # The error for a request that a limit does not allow; set by `tape/memory/refusal.py`.
     refuse: ClassVar[Callable[[Pool, int, int], BudgetError]] = staticmethod(_refused)
+    # The bytes that a launch's scratch may have under a limit: for more, gradients on their way
+    # would be dropped. Set by `memory/budget.py`.
+    scratch_left: ClassVar[Callable[[Pool, int], int]] = staticmethod(_rest)
     # The last refused request, which the program may keep.
     refused: ClassVar[weakref.ref[OutOfMemoryError] | None] = None
     # Gives back what kept errors hold, before one is raised: Note [Tracebacks].
@@ -107,16 +130,20 @@ class Pool:
     def __init__(self, device: Device) -> None:
         self.device = device
         self.free: dict[int, list[int]] = {}
+        self.rooms: list[int] = []  # the keys of `free` in order; read by `_sizes`
         # Each frees the blocks that a side stream has cached, and returns their bytes.
         self.aside: list[Callable[[Pool], int]] = []
         self.live = self.peak = self.held = device.limits.own
-        self.reclaim: Callable[[Pool, int], bool] | None = None
+        self.reclaim: Callable[[Pool, int, list[int] | None], bool] | None = None
+        self.cached = 0, 0  # a limit, and the most bytes that were cached when it was met
+        self.spared = 0  # cached bytes that stay while `reclaim` runs
         interrupts.hear_in_finalisers()
 
     @property
     def limit(self) -> int | None:
         """The bytes that the calling thread's budgets allow to be held; None outside of budgets."""
-        return Pool.bound(self)
+        limit = Pool.bound(self)
+        return None if limit is None else limit - self.spared
 
     def blocks(self, room: int) -> list[int]:
         """The cached blocks of one size: always the same list, so that others may keep it."""
@@ -181,27 +208,51 @@ class Pool:
         The smallest block that suffices goes alone; else the largest go first. Blocks of `below`
         bytes and more stay.
         """
-        gone = 0
         if self.held == self.live:
+            return 0
+        gone = self._trim_aside(want) if below == MOST else 0
+        if want is not None and gone >= want:
             return gone
-        for free in self.aside if below == MOST else ():
+        rooms = [room for room in self._sizes() if room < below]
+        if want is not None:
+            rooms = [room for room in rooms if room >= want][:1] or rooms
+        return gone + self._give_back(reversed(rooms), None if want is None else want - gone)
+
+    def _trim_aside(self, want: int | None) -> int:
+        """Free what side streams have cached, until `want` bytes are gone; the bytes freed."""
+        gone = 0
+        for free in self.aside:
             gone += free(self)
             if want is not None and gone >= want:
-                return gone
-        rooms = sorted([room for room in self.free if room < below], reverse=True)
-        if want is not None:
-            enough = [room for room in rooms if room >= want and self.free[room]]
-            rooms = enough[-1:] or rooms
+                break
+        return gone
+
+    def _sizes(self) -> list[int]:
+        """The sizes of the cached blocks, in order.
+
+        A program can have had thousands of other sizes, so this takes no call for each.
+        """
+        free, rooms = self.free, self.rooms
+        if len(rooms) != len(free):
+            rooms = self.rooms = sorted(free)
+        return [room for room in rooms if free[room]]
+
+    def _give_back(self, rooms: Iterable[int], want: int | None) -> int:
+        """Free cached blocks of these sizes until `want` bytes are gone; the bytes freed."""
+        gone = 0
         for room in rooms:
             blocks = self.free[room]
             while want is None or gone < want:
                 if not blocks:  # here, not in the loop's own test, after which threads may switch
                     break
-                address = blocks[-1]
-                del blocks[-1]
+                # The last would be the next to be taken: more launches are remembered for it.
+                address = blocks[0]
+                del blocks[0]
                 self.held -= room
                 gone += room
                 self.device.free(address, room)  # unheard
+            else:
+                break
         return gone
 
     @unheard
@@ -217,8 +268,16 @@ class Pool:
         while True:
             limit = Pool.bound(self)
             if limit is not None and self.held + room > limit:
-                if not self._regroup(room, limit):
-                    self._make_way(room, limit)
+                handed: list[int] = []
+                try:
+                    if not self._regroup(room, limit):
+                        self._make_way(room, limit, handed)
+                except BaseException:  # Ctrl-C, after a block was handed over
+                    if handed:
+                        self.blocks(room).append(handed[0])
+                    raise
+                if handed:
+                    return handed[0]
                 blocks = self.blocks(room)
                 if blocks:
                     address = blocks[-1]
@@ -233,24 +292,46 @@ class Pool:
                 self.held -= room
                 if not isinstance(error, OutOfMemoryError):
                     raise
-                if self.trim() or (self.reclaim and self.reclaim(self, room)):
+                if self.trim() or (self.reclaim and self.reclaim(self, room, None)):
                     continue
                 if not Pool.last_resort(self, error):
                     raise
 
+    @unheard
+    def borrow(self, room: int) -> None:
+        """Count bytes that a library takes from the system; `repay` ends it."""
+        self.make_room(room)
+        self.held += room
+        self.live += room
+        if self.live > self.peak:
+            self.peak = self.live
+
+    @unheard
+    def repay(self, room: int) -> None:
+        self.held -= room
+        self.live -= room
+
     def make_room(self, room: int) -> None:
         """Free or drop enough for `room` bytes that the pool is to count, or raise."""
         while (limit := Pool.bound(self)) is not None and self.held + room > limit:
-            self._make_way(room, limit)
+            self._make_way(room, limit, None)
 
-    def _make_way(self, room: int, limit: int) -> None:
-        """Free or drop something, or raise."""
+    def _make_way(self, room: int, limit: int, handed: list[int] | None) -> None:
+        """Free or drop something, or raise. `handed`: see Note [Budget] 7."""
         over = self.held + room - limit
-        if over <= 0 or (over <= self.held - self.live and self.trim(over)):
+        if over <= 0:
+            return
+        sizes = self._sizes()
+        least, spared = self._few(limit, sizes)
+        if over <= self.held - self.live - spared and self._exchange(over, least, sizes):
+            return
+        if over <= spared and room * FEW <= self.cached[1] and self.trim(over):
             return
         if Pool.refused is not None and Pool.last_resort(self, None):
             return
-        if self.reclaim is not None and self.reclaim(self, room):
+        if self.reclaim is not None and self._reclaim(room, spared, handed):
+            return
+        if spared and self.trim(over):
             return
         live = self.live
         if live + room <= limit or self.free.get(room):
@@ -258,59 +339,131 @@ class Pool:
         if not Pool.last_resort(self, None):
             raise Pool.refuse(self, room, limit)
 
+    def _few(self, limit: int, sizes: list[int]) -> tuple[int, int]:
+        """The size under which cached blocks stay, and their bytes. See Note [Budget] 6.
+
+        `sizes` are those of the cached blocks, in order.
+        """
+        cached, (known, most) = self.held - self.live, self.cached
+        if known != limit or cached > most:
+            self.cached, most = (limit, cached), cached
+        free, few = self.free, 0
+        for room in sizes:
+            more = few + room * len(free[room])
+            if more * FEW > most:
+                return room, few
+            few = more
+        return MOST, few
+
+    def _exchange(self, over: int, least: int, sizes: list[int]) -> int:
+        """Free cached blocks of `least` bytes and more until `over` are gone; the bytes freed."""
+        gone = self._trim_aside(over) if self.aside else 0
+        if gone < over and self.device.limits.join is not None:
+            gone += self._give_back_pages(over - gone)
+            sizes = self._sizes()
+        if gone >= over:
+            return gone
+        larger = reversed(sizes[bisect_left(sizes, least) :])
+        return gone + self._give_back(larger, over - gone)
+
+    def _give_back_pages(self, want: int) -> int:
+        """Free `want` bytes of the smallest run that has them; the bytes freed.
+
+        At least PAGED, so that a next small request finds some.
+        """
+        with Uninterrupted():
+            pieces = self._gather(max(-(-want // PAGE) * PAGE, PAGED))
+            gone = sum([size for _, size in pieces])
+            self.held -= gone
+            for address, size in pieces:
+                self.device.free(address, size)
+        return gone
+
+    def _reclaim(self, room: int, spared: int, handed: list[int] | None) -> bool:
+        """`reclaim`, with `spared` bytes of the limit left to cached blocks."""
+        assert self.reclaim is not None
+        self.spared = spared
+        try:
+            return self.reclaim(self, room, handed)
+        finally:
+            self.spared = 0
+
     def _regroup(self, room: int, limit: int) -> bool:
         """Turn cached blocks into one of `room` bytes, where there are enough.
 
         See Note [Budget] 5.
         """
         join = self.device.limits.join
-        if join is None or room < PAGED:
+        if join is None or room % PAGE:
             return False
         with Uninterrupted():
             pieces = self._gather(room)
             gained = sum([size for _, size in pieces])
-            self.held += room - gained  # counted first, as in `fresh`
-            over = self.held - limit
-            if over > 0 and self.held - self.live - room >= over:  # in small blocks
-                over -= self.trim(over, PAGED)
-            if pieces and over <= 0:
+            over = self.held + room - gained - limit
+            if 0 < over <= self.held - self.live - gained:  # in small blocks
+                self.trim(over, PAGED)
+            if pieces and self.held + room - gained <= limit:
+                self.held += room - gained  # counted first, as in `fresh`
                 try:
                     whole = pieces[0][1] == room
                     made = pieces[0][0] if whole else join(pieces, room)
                     self.blocks(room).append(made)
                     return True
                 except OutOfMemoryError:
-                    pass
-            self.held -= room
+                    self.held -= room - sum([size for _, size in pieces])
             for address, size in pieces:
-                self.held += size
                 self.blocks(size).append(address)
         return False
 
     def _gather(self, room: int) -> list[tuple[int, int]]:
-        """Cached blocks of `room` bytes or a little more, or all that there are; the last is cut.
+        """Cached runs of `room` bytes, or all that there are; the last is cut.
 
         The smallest that suffices is taken, else the largest.
         """
         pieces: list[tuple[int, int]] = []
-        free = self.free
-        rooms = sorted([size for size in free if size >= PAGED and free[size] and not size % PAGE])
-        while room > 0 and rooms:
-            at = min(bisect_left(rooms, room), len(rooms) - 1)
-            size = rooms[at]
-            blocks = free[size]
-            if not blocks:
-                del rooms[at]
-                continue
-            address = blocks[-1]
-            del blocks[-1]
-            rest = size - room
-            if rest >= PAGED:
-                size = room
-                self.blocks(rest).append(address + room)
-            pieces.append((address, size))
-            room -= size
+        sizes, runs = self._runs(min(room, PAGED))
+        while room > 0 and runs:
+            _, address = runs.pop(min(bisect_left(runs, (room,)), len(runs) - 1))
+            while room > 0 and address in sizes:
+                size = sizes[address]
+                try:
+                    self.free[size].remove(address)
+                except ValueError:  # another thread was quicker
+                    address += size
+                    continue
+                part = min(size, room)
+                if part < size:
+                    self.blocks(size - part).append(address + part)
+                if pieces and sum(pieces[-1]) == address:
+                    pieces[-1] = pieces[-1][0], pieces[-1][1] + part
+                else:
+                    pieces.append((address, part))
+                room -= part
+                address += size
         return pieces
+
+    def _runs(self, least: int) -> tuple[dict[int, int], list[tuple[int, int]]]:
+        """The cached blocks that lie on pages of their own: the size of each, by address.
+
+        Their runs of `least` bytes and more, the smallest first: the bytes, and the address.
+        """
+        free = self.free
+        sizes = {
+            address: room
+            for room in list(free)
+            if not room % PAGE
+            for address in free[room]
+            if room >= PAGED or not address % PAGE
+        }
+        runs: list[tuple[int, int]] = []
+        start = end = 0
+        for address in (*sorted(sizes), 0):
+            if address != end:
+                if end - start >= least:
+                    runs.append((end - start, start))
+                start = address
+            end = address + sizes.get(address, 0)
+        return sizes, sorted(runs)
 
 
 class Scratch:
@@ -443,6 +596,32 @@ class Lent(Storage):
                 self.pool.take_back(self.address, self.room)
         except AttributeError:  # Ctrl-C came before it had an address
             return
+
+
+class Part(Lent):
+    """Some bytes of the storage `owner.memory`: a write to one is a write to the other."""
+
+    __slots__ = ()
+
+    owner: Any
+
+    def __init__(self, pool: Pool, address: int, room: int, owner: Any) -> None:
+        self.address = address
+        self.blocks = []
+        self.pool = pool
+        self.room = room
+        self.recipe = None
+        self.owner = owner
+        pool.lend(address, room)
+
+    @property
+    def version(self) -> int:
+        number: int = self.owner.memory.version
+        return number
+
+    @version.setter
+    def version(self, number: int) -> None:
+        self.owner.memory.version = number
 
 
 class Pinned(Storage):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from rushlight.core.dtypes import compute_type
-from rushlight.core.shapes import contiguous_strides
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.protocol import Device, Launch
 from rushlight.kernel.attend import operands_of
@@ -24,16 +22,17 @@ def build(kernel: Attend, device: Device, pool: Callable[[], Pool]) -> Launch:
     count, size = len(operands_of(kernel)), compute_type(kernel.dtype).itemsize
 
     def launch(*numbers: int) -> None:
-        dq, dk, dv, g, out, level, *operands = numbers[:count]
-        sizes, rest = numbers[count : count + 5], numbers[count + 5 :]
-        steps = [rest[5 * i : 5 * i + 5] for i in range(count)]
-        params = rest[5 * count :]
-        own = (*contiguous_strides(sizes[:4]), 1)
-        with Scratch(pool(), room_for(max(1, math.prod(sizes[:4])) * size)) as (along,):
-            sum_along(along, g, out, *sizes, *own, *steps[3], *steps[4])
-            inner = [n for step in (steps[3], steps[5], own, *steps[6:]) for n in step]
-            given = (g, level, along, *operands)
-            to_query(dq, *given, *sizes, *steps[0], *inner, *params)
-            to_keys(dk, dv, *given, *sizes, *steps[1], *steps[2], *inner, *params)
+        dq, dk, dv, g, out, level = numbers[:6]
+        operands, sizes = numbers[6:count], numbers[count : count + 5]
+        x, y, z, rows = sizes[:4]
+        # The strides of dq, dk and dv, then of g, out, level and the operands, then params.
+        own = (y * z * rows, z * rows, rows, 1, 1)
+        results, of_g = count + 5, numbers[count + 20 : count + 25]
+        inner = (*of_g, *numbers[count + 30 : count + 35], *own, *numbers[count + 35 :])
+        with Scratch(pool(), room_for(max(1, x * own[0]) * size)) as (along,):
+            sum_along(along, g, out, *sizes, *own, *of_g, *numbers[count + 25 : count + 30])
+            given = (g, level, along, *operands, *sizes)
+            to_query(dq, *given, *numbers[results : results + 5], *inner)
+            to_keys(dk, dv, *given, *numbers[results + 5 : results + 15], *inner)
 
     return launch

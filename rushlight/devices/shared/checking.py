@@ -146,7 +146,7 @@ class FreeBlocks(list[int]):
         """The block has no owner yet: it is on the list again where this raises."""
         address = self[at]
         try:
-            list.pop(self)
+            list.pop(self, at)
             self.device.revive(address, self.room)
         except BaseException:
             self += (address,)

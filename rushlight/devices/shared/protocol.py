@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rushlight.core.dtypes import DType, bfloat16
-from rushlight.kernel.shapes import Kernel, Map, Rowwise
+from rushlight.kernel.shapes import Convolve, Kernel, Map, Rowwise
 
 Launch = Callable[..., None]  # see Note [Kernel arguments]
 Tell = Callable[..., None]  # tell(found, *numbers); see Note [Anomaly kernels]
 # join(blocks, nbytes): a block of `nbytes` in place of these, each an address and its size. What
 # they lack is new memory, and what the last has beyond it is freed. A block that is used up leaves
-# the list. Raises OutOfMemoryError.
+# the list. Raises OutOfMemoryError. A device that joins frees any whole pages of a block of PAGED
+# bytes or more, also those of neighbours, and tells them by their address from smaller blocks.
 Join = Callable[[list[tuple[int, int]], int], int]
 
 # lists(kernel): the acts of one kernel over a list of items; see Note [Lists of operands].
@@ -85,8 +86,14 @@ class Limits:
     # What of Convolve it builds, and that is faster than windows. With "back" these are "image" and
     # "weights" too, for all floats and numbers of dimensions; without, two dimensions of float32.
     convolves: tuple[str, ...] = ()
+    # The least bytes that a launch of Convolve takes from the pool, of the numbers after the
+    # addresses; None: they are not told.
+    least_scratch: Callable[[Convolve, Sequence[int]], int] | None = None
     # The types for which it builds Attend, and the widest head of each.
     attends: tuple[tuple[DType, int], ...] = ()
+    # The scores of a head above which tiles of products are better, forward and backward.
+    attends_most: tuple[int, int] | None = None
+    attends_dense: bool = False  # Attend needs features that lie side by side
     adds: tuple[DType, ...] = ()  # the types for which it builds Contract with `added`
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check

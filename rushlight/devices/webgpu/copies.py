@@ -60,12 +60,7 @@ class Copies:
         if self._patch is None:
             self._patch = device.compile(_PATCH, (True,), 16)
         pipeline, group_layout = self._patch
-        blocks = {"buffer": device.stream.blocks, "offset": 0, "size": 16}
-        entries = [
-            {"binding": 0, "resource": blocks},
-            {"binding": 1, "resource": {"buffer": buffer}},
-        ]
-        group = device.bind_group(group_layout, entries)
+        group = device.bind_group(group_layout, 16, (buffer,))
         shift = offset % 4 * 8
         mask = ((1 << (8 * len(source))) - 1) << shift
         value = int.from_bytes(source, "little") << shift

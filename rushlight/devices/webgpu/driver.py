@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.errors import DeviceError
 from rushlight.devices.webgpu.adapter import Opened
+from rushlight.devices.webgpu.groups import group_maker
 from rushlight.devices.webgpu.shader import shader_maker
 from rushlight.devices.webgpu.stream import REOPEN, Stream
 
@@ -22,6 +24,7 @@ class Driver:
         self.lock = threading.RLock()
         self.stream = Stream(opened)
         self.shader = shader_maker(opened.gpu)
+        self.group = group_maker(opened.gpu)
 
     def compile(self, text: str, written: tuple[bool, ...], block_size: int) -> tuple[Any, Any]:
         """A pipeline for WGSL text with one launch block and these storage bindings.
@@ -45,8 +48,9 @@ class Driver:
                 f"webgpu: a kernel does not compile: {error}; {REOPEN}\n{text}"
             ) from error
 
-    def bind_group(self, layout: Any, entries: list[dict[str, Any]]) -> Any:
+    def bind_group(self, layout: Any, size: int, buffers: Sequence[Any]) -> Any:
+        """A bind group of a launch block of `size` bytes and these buffers. The lock is held."""
         try:
-            return self.gpu.create_bind_group(layout=layout, entries=entries)
+            return self.group(layout, self.stream.blocks, size, buffers)
         except self.errors as error:
             raise DeviceError(f"webgpu: buffers cannot be bound: {error}; {REOPEN}") from error

@@ -42,6 +42,7 @@ LONGEST_WALK = (
     32768  # steps of a loop in one dispatch: Mesa's llvmpipe ends all loops after 65535 iterations
 )
 
+Pipeline = tuple[Any, Any, int]  # with the layout of its bindings and the launch block's bytes
 Binding = tuple[Any, Any]  # pipeline, bind group
 Key = tuple[tuple[int, ...], str]  # the operands' buffers, the form
 
@@ -53,34 +54,20 @@ class Built:
         self.device = device
         self.kernel = kernel
         self.layout = layout_of(kernel)
-        self.pipelines: dict[tuple[Aliases, str], tuple[Any, Any]] = {}
+        self.pipelines: dict[tuple[Aliases, str], Pipeline] = {}
         self.bindings: dict[Key, Binding] = {}
         self.uses_status = isinstance(kernel, Gather | Scatter)
         # Of a launch that is cut: Note [Launch block], with a scratch block.
         self.pack_cut = struct.Struct(with_scratch(self.layout).pack_format()).pack
 
-    def block_size(self, form: str) -> int:
-        return -(-4 * len(layout_for(self.kernel, form).fields()) // 16) * 16
-
     def binding(self, buffers: tuple[int, ...], form: str) -> Binding:
         """The pipeline and bind group for operands in these buffers."""
         aliases = alias_pattern(buffers)
-        pipeline, group_layout = self.pipeline(aliases, form)
+        pipeline, group_layout, size = self.pipeline(aliases, form)
         distinct = list(dict.fromkeys(buffers))
         device = self.device
-        entries = [
-            {
-                "binding": 0,
-                "resource": {
-                    "buffer": device.stream.blocks,
-                    "offset": 0,
-                    "size": self.block_size(form),
-                },
-            }
-        ]
-        for number, buffer in enumerate(distinct):
-            entries.append({"binding": number + 1, "resource": {"buffer": device.buffer(buffer)}})
-        found = pipeline, device.bind_group(group_layout, entries)
+        bound = [device.buffer(number) for number in distinct]
+        found = pipeline, device.bind_group(group_layout, size, bound)
         if len(self.bindings) >= KEPT_GROUPS:
             self.forget(next(iter(self.bindings)))
         # Users first: after a Ctrl-C in between, no bind group outlives its buffers.
@@ -104,11 +91,13 @@ class Built:
             if key[1] == form and alias_pattern(key[0]) == aliases:
                 self.forget(key)
 
-    def pipeline(self, aliases: Aliases, form: str) -> tuple[Any, Any]:
-        """The compiled text of one form and alias pattern, and the layout of its bindings."""
+    def pipeline(self, aliases: Aliases, form: str) -> Pipeline:
+        """The compiled text of one form and alias pattern."""
         found = self.pipelines.get((aliases, form))
         if found is None:
-            written = written_bindings(layout_for(self.kernel, form), aliases)
+            layout = layout_for(self.kernel, form)
+            size = -(-4 * len(layout.fields()) // 16) * 16
+            written = written_bindings(layout, aliases)
             if len(written) > self.device.most_bindings:
                 raise DeviceError(
                     f"webgpu: a kernel with {len(written)} buffers; this adapter binds "
@@ -118,7 +107,7 @@ class Built:
             text = emit(self.kernel, self.device.features, aliases, form)
             if config.debug_level() > 1:
                 print(text)
-            found = self.device.compile(text, written, self.block_size(form))
+            found = (*self.device.compile(text, written, size), size)
             compiled = self.device.compiled
             while len(compiled) >= KEPT_PIPELINES:
                 oldest = next(iter(compiled))

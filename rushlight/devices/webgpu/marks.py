@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any
 
+from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.webgpu.stream import BATCH, Stream
 
 WAITING = 1024  # submits whose queries wait to be read
@@ -141,8 +142,9 @@ class TimedStream(Stream):
         self, pipeline: Any, group: Any, block: bytes, groups: tuple[int, int], work: int
     ) -> None:
         if self._pass is not None and self.owner != self.marks.begun.launches:
-            self._pass.end()
-            self._pass = self._pipeline = None
+            with Uninterrupted():
+                self._pass.end()
+                self._pass = self._pipeline = None
         super().record(pipeline, group, block, groups, work)
 
     def _begin(self) -> None:

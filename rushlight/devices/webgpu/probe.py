@@ -60,11 +60,7 @@ def probe_lanes(device: Buffers) -> bool:
     address = device.alloc(4 * GROUP)
     result = bytearray(4 * GROUP)
     try:
-        blocks = {"buffer": device.stream.blocks, "offset": 0, "size": 16}
-        buffer = {"buffer": device.buffer(address >> NUMBER_BITS)}
-        group = device.bind_group(
-            layout, [{"binding": 0, "resource": blocks}, {"binding": 1, "resource": buffer}]
-        )
+        group = device.bind_group(layout, 16, (device.buffer(address >> NUMBER_BITS),))
         device.stream.record(pipeline, group, bytes(16), (1, 1), GROUP)
         device.copy_out(address, memoryview(result))
     finally:

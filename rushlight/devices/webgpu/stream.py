@@ -9,6 +9,7 @@
    flush.
 4. Ctrl-C may come between any two steps. In `record` it loses at most the dispatch being queued,
    whose place in the buffer is taken before it is used; queued dispatches are submitted as a whole.
+   A pass is begun and ended with signals deferred: an encoder and its pass belong together.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Stream:
             self.flush()
             end = len(block)
         if self._pass is None:
-            self._begin()
+            with Uninterrupted():
+                self._begin()
         at = self._used
         self._used = -(-end // self.align) * self.align
         self._count += 1
@@ -76,8 +78,9 @@ class Stream:
 
     def _begin(self) -> None:
         """Begin a pass."""
-        self._encoder = self.gpu.create_command_encoder()
-        self._pass = self._encoder.begin_compute_pass()
+        encoder = self.gpu.create_command_encoder()
+        self._pass = encoder.begin_compute_pass()
+        self._encoder = encoder
 
     def _end(self) -> None:
         """End what is encoded, before it is submitted."""

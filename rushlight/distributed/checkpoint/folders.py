@@ -4,27 +4,39 @@
 1. A state is a nest of dicts, lists, tensors, numbers and strings, the same on all ranks. Tensors
    are named by their path in it ("model.layer.weight") and shared out by bytes: each rank writes
    its own file, `part<rank>.safetensors`.
-2. `index.json` tells the file of each tensor. Rank 0 writes it, and `rest.pt` with what is no
-   tensor.
-3. The folder is written under another name and renamed when all ranks are done, so a folder with
-   the given name is whole. Ranks tell one another by the store, not by collectives: an asynchronous
-   save must not come between those of a step.
+2. `index.json` tells the shape and the file of each tensor. Rank 0 writes it, and `rest.pt` with
+   what is no tensor.
+3. The folder is written under another name and gets its own when all ranks are done, so a folder
+   with the given name is whole; the one before is there until then (on Linux the two names are
+   exchanged). Ranks tell one another by the store, not by collectives: an asynchronous save must
+   not come between those of a step. What goes wrong on one rank all of them raise.
 4. `load` fills the tensors of a given state, whatever number of ranks wrote it, and replaces
-   numbers and strings.
+   numbers and strings. Shapes are checked before anything is written.
+5. Of a DTensor each rank writes its part, the first of those that have the same one; the index
+   tells where each part begins. A load copies what the saved parts and the wanted one have in
+   common, so a part is read as a whole tensor, and a whole one as a part.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import shutil
+import sys
 import threading
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight.compat.futures import Future
 from rushlight.core.errors import RushlightError
+from rushlight.distributed.checkpoint.stateful import Stateful
+from rushlight.distributed.checkpoint.storage import folder_of
 from rushlight.distributed.process_groups import ProcessGroup, default_group, resolved
 from rushlight.distributed.store import Store
+from rushlight.distributed.tensor.dtensor import DTensor, wrap
 from rushlight.io import load as read, load_file, save as write, save_file
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
@@ -70,40 +82,54 @@ def _group(process_group: Any) -> ProcessGroup | None:
 def save(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | Path,
+    checkpoint_id: str | Path | None = None,
+    storage_writer: Any = None,
+    planner: Any = None,
     process_group: Any = None,
+    no_dist: bool = False,
 ) -> None:
     """Write a state, each rank a part of it; all ranks make this call.
 
     Args:
-        state_dict (dict): The state, the same on all ranks.
+        state_dict (dict): The state, the same on all ranks. A value with `state_dict` and
+            `load_state_dict` (a module, an optimiser) stands for its state.
         checkpoint_id (path): The folder, which is replaced where it exists.
+        storage_writer (FileSystemWriter): The folder, in place of `checkpoint_id`.
+        planner: Has no effect.
         process_group (ProcessGroup): The ranks; the default group without it.
+        no_dist (bool): Whether this process writes all by itself.
     """
-    _save(state_dict, Path(checkpoint_id), _group(process_group), _number())
+    folder = folder_of("checkpoint.save", checkpoint_id, storage_writer)
+    group = None if no_dist else _group(process_group)
+    _save(_asked(state_dict), folder, group, _number())
 
 
 def async_save(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | Path,
+    checkpoint_id: str | Path | None = None,
+    storage_writer: Any = None,
+    planner: Any = None,
     process_group: Any = None,
 ) -> Future[None]:
     """`save` in a thread, of copies made now; the future is set when the folder is whole.
 
     Args:
-        state_dict (dict): The state, the same on all ranks.
+        state_dict (dict): The state, the same on all ranks; as in `save`.
         checkpoint_id (path): The folder, which is replaced where it exists.
+        storage_writer (FileSystemWriter): The folder, in place of `checkpoint_id`.
+        planner: Has no effect.
         process_group (ProcessGroup): The ranks; the default group without it.
     """
+    folder = folder_of("checkpoint.async_save", checkpoint_id, storage_writer)
     group, number = _group(process_group), _number()
     with no_grad():
-        kept = _copied(state_dict)
+        kept = _copied(_asked(state_dict))
     future: Future[None] = Future()
 
     def run() -> None:
         try:
-            _save(kept, Path(checkpoint_id), group, number)
+            _save(kept, folder, group, number)
         except BaseException as error:
             future.set_exception(error)
         else:
@@ -111,6 +137,14 @@ def async_save(
 
     threading.Thread(target=run, name="checkpoint").start()
     return future
+
+
+def _asked(state: dict[str, Any]) -> dict[str, Any]:
+    """The state, with that of the values that have one of their own."""
+    return {
+        key: value.state_dict() if isinstance(value, Stateful) else value
+        for key, value in state.items()
+    }
 
 
 def _number() -> int:
@@ -123,7 +157,34 @@ def _copied(state: Any) -> Any:
         return {key: _copied(value) for key, value in state.items()}
     if isinstance(state, (list, tuple)):
         return type(state)(_copied(value) for value in state)
+    if isinstance(state, DTensor):
+        return wrap(state._local_tensor.detach().cpu().clone(), state._layout)
     return state.detach().cpu().clone() if isinstance(state, Tensor) else state
+
+
+class _Piece(NamedTuple):
+    """A part of a tensor in a file: where it begins in each dimension, and its shape."""
+
+    file: str
+    start: list[int]
+    shape: list[int]
+
+
+def _pieces(name: str, value: DTensor, group: ProcessGroup | None) -> list[tuple[int, _Piece]]:
+    """The parts of a DTensor, each with the rank that writes it."""
+    layout = value._layout
+    if any(placement.is_partial() for placement in layout.placements):
+        raise RushlightError(f"checkpoint.save: {name} is a partial sum; redistribute it first")
+    ranks = layout.mesh.mesh.reshape(-1).tolist()
+    found: dict[tuple[int, ...], tuple[int, _Piece]] = {}
+    for rank, place in zip(ranks, product(*map(range, layout.mesh.shape)), strict=True):
+        pieces = layout.pieces(place)
+        start, shape = [p.start for p in pieces], [p.length for p in pieces]
+        writer = rank if group is None else group.index(rank)
+        if all(shape):
+            made = _Piece(f"part{writer}.safetensors", start, shape)
+            found.setdefault(tuple(start), (writer, made))
+    return list(found.values())
 
 
 def _save(state: dict[str, Any], folder: Path, group: ProcessGroup | None, number: int) -> None:
@@ -131,33 +192,83 @@ def _save(state: dict[str, Any], folder: Path, group: ProcessGroup | None, numbe
     rank, size = (0, 1) if group is None else (group.rank(), group.size())
     leaves = flattened(state)
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
-    sizes = {name: t.numel() * t.element_size() for name, t in tensors.items()}
+    cut = {n: _pieces(n, t, group) for n, t in tensors.items() if isinstance(t, DTensor)}
+    sizes = {n: t.numel() * t.element_size() for n, t in tensors.items() if n not in cut}
     owner = shares(sizes, size)
     made = folder.with_name(f"{folder.name}.unfinished")
     step = _Steps(group, f"checkpoint/{number}/", rank, size)
+    problem = ""
     if rank == 0:
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
-    step.all_after_first("begun")
+        problem = _tried(rank, lambda: _begin(made))
+    _check(folder, step.from_first("begun", problem))
     own = {name: tensors[name].detach().contiguous() for name in owner if owner[name] == rank}
-    save_file(own, made / f"part{rank}.safetensors")
-    step.first_after_all("written")
-    if rank == 0:
+    for name, pieces in cut.items():
+        if rank in [writer for writer, _ in pieces]:
+            part: Any = tensors[name]
+            own[name] = part._local_tensor.detach().contiguous()
+    problem = _tried(rank, lambda: save_file(own, made / f"part{rank}.safetensors"))
+    problem = step.to_first("written", problem)
+    if rank == 0 and not problem:
         files = {name: f"part{writer}.safetensors" for name, writer in owner.items()}
-        index = {"ranks": size, "tensors": files}
-        (made / INDEX).write_text(json.dumps(index, indent=1, sort_keys=True))
-        write({n: leaf for n, leaf in leaves.items() if n not in tensors}, made / REST)
-        before = folder.with_name(f"{folder.name}.replaced")
-        shutil.rmtree(before, ignore_errors=True)
-        if folder.exists():
-            folder.rename(before)
-        made.rename(folder)
-        shutil.rmtree(before, ignore_errors=True)
-    step.all_after_first("whole")
+        index = {
+            "ranks": size,
+            "tensors": files,
+            "parts": {name: [piece for _, piece in pieces] for name, pieces in cut.items()},
+            "shapes": {name: list(tensor.shape) for name, tensor in tensors.items()},
+        }
+        rest = {name: leaf for name, leaf in leaves.items() if name not in tensors}
+        problem = _tried(rank, lambda: _end(made, folder, index, rest))
+    _check(folder, step.from_first("whole", problem))
+
+
+def _begin(made: Path) -> None:
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+
+
+def _end(made: Path, folder: Path, index: dict[str, Any], rest: dict[str, Any]) -> None:
+    """Write what is left, and give the folder its name."""
+    (made / INDEX).write_text(json.dumps(index, indent=1, sort_keys=True))
+    write(rest, made / REST)
+    if folder.exists() and _exchanged(made, folder):
+        shutil.rmtree(made, ignore_errors=True)
+        return
+    before = folder.with_name(f"{folder.name}.replaced")
+    shutil.rmtree(before, ignore_errors=True)
+    if folder.exists():
+        folder.rename(before)
+    made.rename(folder)
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Whether the system exchanged two names at once, so that neither was missing meanwhile."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        exchange = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return exchange(here, os.fsencode(one), here, os.fsencode(other), swap) == 0
+
+
+def _tried(rank: int, act: Callable[[], Any]) -> str:
+    """What went wrong, for all ranks; nothing where all went well."""
+    try:
+        act()
+    except Exception as error:
+        return f"rank {rank}: {error!r}"
+    return ""
+
+
+def _check(folder: Path, problem: str) -> None:
+    if problem:
+        raise RushlightError(f"checkpoint.save: {folder} was not written: {problem}")
 
 
 class _Steps:
-    """Ranks that wait for one another by the store."""
+    """Ranks that wait for one another by the store, and tell what went wrong."""
 
     def __init__(self, group: ProcessGroup | None, prefix: str, rank: int, size: int) -> None:
         self.store: Store | None = None
@@ -165,60 +276,109 @@ class _Steps:
             self.store = Store(group.world.watch, prefix + group.group_name, group.timeout)  # type: ignore[arg-type]
         self.rank, self.size = rank, size
 
-    def all_after_first(self, word: str) -> None:
-        """Everybody goes on when rank 0 has come here."""
-        if self.store is not None:
-            if self.rank == 0:
-                self.store.set(word, "")
-            self.store.wait([word])
+    def from_first(self, word: str, problem: str) -> str:
+        """Rank 0's problem, on all; everybody goes on when rank 0 has come here."""
+        if self.store is None:
+            return problem
+        if self.rank == 0:
+            self.store.set(word, problem)
+        return self.store.get(word).decode()
 
-    def first_after_all(self, word: str) -> None:
-        """Rank 0 goes on when everybody has come here."""
-        if self.store is not None:
-            self.store.set(f"{word}{self.rank}", "")
-            if self.rank == 0:
-                self.store.wait([f"{word}{rank}" for rank in range(self.size)])
+    def to_first(self, word: str, problem: str) -> str:
+        """The first rank's that has one, on rank 0, which goes on when everybody has come here."""
+        if self.store is None:
+            return problem
+        self.store.set(f"{word}{self.rank}", problem)
+        if self.rank:
+            return problem
+        told = [self.store.get(f"{word}{rank}").decode() for rank in range(self.size)]
+        return next(filter(None, told), "")
 
 
 def load(
     state_dict: dict[str, Any],
     *,
-    checkpoint_id: str | Path,
+    checkpoint_id: str | Path | None = None,
+    storage_reader: Any = None,
+    planner: Any = None,
     process_group: Any = None,
+    no_dist: bool = False,
 ) -> None:
     """Fill a state from a folder; it need not have been written by as many ranks.
 
     Args:
-        state_dict (dict): Its tensors are written to, its numbers and strings replaced.
+        state_dict (dict): Its tensors are written to, its numbers and strings replaced. A value
+            with `state_dict` and `load_state_dict` takes its state.
         checkpoint_id (path): The folder.
+        storage_reader (FileSystemReader): The folder, in place of `checkpoint_id`.
+        planner: Has no effect.
         process_group: Has no effect: every rank reads what it needs.
+        no_dist (bool): Has no effect.
     """
-    folder = Path(checkpoint_id)
+    asked = _asked(state_dict)
+    _load(asked, folder_of("checkpoint.load", checkpoint_id, storage_reader))
+    for key, value in state_dict.items():
+        if isinstance(value, Stateful):
+            value.load_state_dict(asked[key])
+        else:
+            state_dict[key] = asked[key]
+
+
+def _load(state_dict: dict[str, Any], folder: Path) -> None:
     if not (folder / INDEX).exists():
         raise RushlightError(f"checkpoint.load: {folder} is no whole checkpoint: no {INDEX}")
-    index = json.loads((folder / INDEX).read_text())["tensors"]
+    index = json.loads((folder / INDEX).read_text())
     rest = read(folder / REST)
     wanted = flattened(state_dict)
-    missing = sorted(name for name in wanted if name not in index and name not in rest)
+    missing = sorted(name for name in wanted if name not in index["shapes"] and name not in rest)
     if missing:
         raise KeyError(f"checkpoint.load: {folder} has no {', '.join(missing)}")
-    names: dict[str, list[str]] = {}
+    files: dict[str, list[tuple[str, _Piece]]] = {}
     for name, leaf in wanted.items():
         if isinstance(leaf, Tensor):
-            if name not in index or not _is_plain(index[name]):
-                raise RushlightError(f"checkpoint.load: {name} is no tensor in {folder}")
-            names.setdefault(index[name], []).append(name)
+            for piece in _saved_pieces(name, leaf, index, folder):
+                files.setdefault(piece.file, []).append((name, piece))
     with no_grad():
-        for file, inside in names.items():
+        for file, inside in files.items():
             found = load_file(folder / file, "cpu")
-            for name in inside:
-                if found[name].shape != wanted[name].shape:
-                    raise RushlightError(
-                        f"checkpoint.load: {name} has shape {list(found[name].shape)}, wanted is "
-                        f"{list(wanted[name].shape)}"
-                    )
-                wanted[name].detach().copy_(found[name])
+            for name, piece in inside:
+                _copy_common(wanted[name], found[name], piece)
     _replace(state_dict, rest, "")
+
+
+def _saved_pieces(name: str, leaf: Tensor, index: dict[str, Any], folder: Path) -> list[_Piece]:
+    """Where a wanted tensor's elements are; a whole tensor is one piece."""
+    shape = index["shapes"].get(name)
+    if shape is None:
+        raise RushlightError(f"checkpoint.load: {name} is no tensor in {folder}")
+    if shape != list(leaf.shape):
+        raise RushlightError(
+            f"checkpoint.load: {name} has shape {shape}, wanted is {list(leaf.shape)}"
+        )
+    if name in index["tensors"]:
+        found = [_Piece(index["tensors"][name], [0] * len(shape), shape)]
+    else:
+        found = [_Piece(*piece) for piece in index["parts"][name]]
+    if not all(_is_plain(piece.file) for piece in found):
+        raise RushlightError(f"checkpoint.load: {name} is in no file of {folder}")
+    return found
+
+
+def _copy_common(target: Any, saved: Any, piece: _Piece) -> None:
+    """Copy what a saved piece and the wanted tensor, or this rank's part of it, have in common."""
+    mine = target.detach()
+    first = [0] * len(piece.shape)
+    if isinstance(target, DTensor):
+        mine = target._local_tensor.detach()
+        first = [part.start for part in target._layout.pieces()]
+    for dim, (start, length) in enumerate(zip(piece.start, piece.shape, strict=True)):
+        low = max(start, first[dim])
+        high = min(start + length, first[dim] + mine.shape[dim])
+        if low >= high:
+            return
+        mine = mine.narrow(dim, low - first[dim], high - low)
+        saved = saved.narrow(dim, low - start, high - low)
+    mine.copy_(saved)
 
 
 def _is_plain(name: str) -> bool:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rushlight.emit.llvm import columns, contract, index, map, rows, scan, search, sort
+from rushlight.emit.llvm import attend, columns, contract, index, map, rows, scan, search, sort
 from rushlight.emit.llvm.text import FUNCTION, Writer
 from rushlight.kernel.shapes import (
+    Attend,
     Contract,
     Gather,
     Kernel,
@@ -53,6 +54,9 @@ def emit(kernel: Kernel) -> str:
     elif isinstance(kernel, Search):
         search.write_kernel(body, kernel)
         numbers = search.write_counts(counts, kernel)
+    elif isinstance(kernel, Attend):
+        attend.write_kernel(body, kernel)
+        numbers = attend.write_counts(counts, kernel)
     elif isinstance(kernel, Contract):
         contract.write_kernel(body, kernel)
         numbers = contract.write_counts(counts)
@@ -100,6 +104,8 @@ def arguments(kernel: Kernel) -> str:
         return "i" * (4 * (1 + len(kernel.inputs)) + 3)
     elif isinstance(kernel, Contract):
         return "i" * (3 + 5 + 12) + "f" * len(kernel.params)
+    elif isinstance(kernel, Attend):
+        return attend.argument_kinds(kernel)
     elif isinstance(kernel, Search):
         return "i" * (3 + 3 + 6)
     elif isinstance(kernel, Sort):

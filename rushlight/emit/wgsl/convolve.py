@@ -10,24 +10,63 @@
 2. z is a pixel of the image: its coordinates and its offset are sums of a column's and a k's
    (`Place`: coordinates, then the offset). A coordinate outside of the image gives 0; FAR puts
    columns and k beyond the matrix outside.
-3. The tiled form has 64 rows and 128 columns per workgroup, 4 x 8 per invocation. 16 of the
-   invocations find the places of the next 16 k while all read the matrices. The plain form has one
-   result per invocation. Both add in ascending k.
+3. The tiled form has one of TILES per workgroup, 4 x 4 results per invocation, or 4 x 8 in the
+   largest: the first that has the matrix's rows, or 64, and of the two with 64 rows the one that
+   has its columns, or the wider. 16 of the invocations find the places of the next 16 k while all read the matrices. The
+   plain form has one result per invocation. All add in ascending k, so a sum's bits are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl.module import GROUP, Module
 from rushlight.kernel.shapes import Convolve
 
-ROWS, COLUMNS, DEPTH = 64, 128, 16
-_FEW = 8  # rows or columns up to which most of a tile would be idle
+DEPTH = 16  # of k in workgroup memory at a time
+_FEW_ROWS, _FEW_COLUMNS = 2, 8  # of a matrix for which most of a tile would be idle
 _LONGEST = 32768  # steps of the plain form's loop
 _AXES = "xyz"
+
+
+class Tile(NamedTuple):
+    """The results of a workgroup."""
+
+    rows: int
+    columns: int
+
+    @property
+    def form(self) -> str:
+        return f"tiled{self.rows}x{self.columns}"
+
+    @property
+    def lanes(self) -> int:
+        """The invocations of a workgroup."""
+        return min(GROUP, self.rows * self.columns // 16)
+
+    @property
+    def across(self) -> int:
+        """The invocations of one row."""
+        return self.lanes // (self.rows // 4)
+
+    @property
+    def parts(self) -> int:
+        """The vectors of four columns that an invocation has."""
+        return self.columns // (4 * self.across)
+
+
+TILES = Tile(16, 64), Tile(32, 64), Tile(64, 64), Tile(64, 128)
+
+
+def tile_for(rows: int, columns: int) -> Tile:
+    most = TILES[-1].rows
+    for tile in TILES[:-1]:
+        if min(rows, most) <= tile.rows and (tile.rows < most or columns <= tile.columns):
+            return tile
+    return TILES[-1]
 
 
 class Sizes:
@@ -55,11 +94,12 @@ def forms(kernel: Convolve, sizes: Sequence[int]) -> list[tuple[str, int, int]]:
     found = Sizes(kernel.rank, sizes)
     count, rows, columns, length = found.matrix(kernel.of)
     matrices = found.groups * count
-    wide = compute_type(kernel.dtype).itemsize == 4 and columns > _FEW
+    wide = compute_type(kernel.dtype).itemsize == 4 and columns > _FEW_COLUMNS
     tail = "/parts" if kernel.of == "weights" else ""
-    if wide and (rows > _FEW or length > _LONGEST):
-        tiles = matrices * -(-rows // ROWS) * -(-columns // COLUMNS)
-        first = (f"tiled{tail}", tiles, ROWS * COLUMNS * length)
+    if wide and (rows > _FEW_ROWS or length > _LONGEST):
+        tile = tile_for(rows, columns)
+        tiles = matrices * -(-rows // tile.rows) * -(-columns // tile.columns)
+        first = (f"{tile.form}{tail}", tiles, tile.rows * tile.columns * length)
     else:
         first = (f"plain{tail}", -(-(matrices * rows * columns) // GROUP), GROUP * length)
     if kernel.of != "weights":
@@ -85,7 +125,10 @@ def convolve_text(module: Module, kernel: Convolve, form: str) -> str:
         return _sum_text(module, kernel)
     text = _Text(module, kernel)
     module.globals += text.constants() + text.functions()
-    return module.text(GROUP, text.tiled() if form == "tiled" else text.plain())
+    for tile in TILES:
+        if form == tile.form:
+            return module.text(tile.lanes, text.tiled(tile))
+    return module.text(GROUP, text.plain())
 
 
 def _sum_text(module: Module, kernel: Convolve) -> str:
@@ -404,66 +447,66 @@ class _Text:
             f"    if (there != NONE) {{ {self.put('there + row * out_step()', 'sum')} }}\n"
         )
 
-    def tiled(self) -> str:
-        kind, halves = self.kind, COLUMNS // 64
+    def tiled(self, tile: Tile) -> str:
+        kind, down, across = self.kind, tile.rows // 4, tile.across
+        wide = tile.columns // 4
         self.module.globals += (
-            f"var<workgroup> tile_a: array<vec4<{kind}>, {DEPTH * (ROWS // 4 + 1)}>;\n"
-            f"var<workgroup> tile_z: array<vec4<{kind}>, {DEPTH * (COLUMNS // 4 + 1)}>;\n"
+            f"const ROWS = {tile.rows}u;\nconst COLUMNS = {tile.columns}u;\n"
+            f"const DOWN = {down}u;\nconst ACROSS = {across}u;\nconst LANES = {tile.lanes}u;\n"
+            f"const WIDE = {wide}u;\n"
+            f"var<workgroup> tile_a: array<vec4<{kind}>, {DEPTH * (down + 1)}>;\n"
+            f"var<workgroup> tile_z: array<vec4<{kind}>, {DEPTH * (wide + 1)}>;\n"
             f"var<workgroup> places: array<vec4<i32>, {2 * DEPTH}>;\n"
             f"var<workgroup> weights: array<u32, {2 * DEPTH}>;\n"
         )
-        rows = range(4)
+        sums = [(r, part) for r in range(4) for part in range(tile.parts)]
         body = _TILED_HEAD.replace("GROUPS", self.size["groups"]).replace("COUNT", self.count())
         body += self.run() + _TILED_START
-        body += "".join(
-            f"    var sum{r}_{h} = vec4<{kind}>({self.zero});\n"
-            for r in rows
-            for h in range(halves)
-        )
+        body += "".join(f"    var sum{r}_{p} = vec4<{kind}>({self.zero});\n" for r, p in sums)
         step = "            let a = tile_a[at_a];\n"
-        for h in range(halves):
-            step += f"            let z{h} = tile_z[at_z + {16 * h}u];\n"
-        for r in rows:
-            for h in range(halves):
-                step += f"            sum{r}_{h} = fma(vec4<{kind}>(a.{'xyzw'[r]}), z{h}, sum{r}_{h});\n"
-        step += f"            at_a += {ROWS // 4 + 1}u; at_z += {COLUMNS // 4 + 1}u;\n"
+        for p in range(tile.parts):
+            step += f"            let z{p} = tile_z[at_z + {p}u * ACROSS];\n"
+        for r, p in sums:
+            step += (
+                f"            sum{r}_{p} = fma(vec4<{kind}>(a.{'xyzw'[r]}), z{p}, sum{r}_{p});\n"
+            )
+        step += "            at_a += DOWN + 1u; at_z += WIDE + 1u;\n"
         steps = "".join(f"            {{\n{step}            }}\n" for _ in range(4))
         body += _TILED_LOOP.replace("KIND", kind).replace("STEPS\n", steps)
-        for h in range(halves):
-            for c in range(4):
-                there = f"there{h}_{c}"
-                body += (
-                    f"    let {there} = out_at(g, first_column + {64 * h + c}u + lane % 16u * 4u, "
-                    "phase);\n"
-                    f"    if (first_column + {64 * h + c}u + lane % 16u * 4u < columns() && "
-                    f"{there} != NONE) {{\n"
-                )
-                for r in rows:
-                    put = self.put(
-                        f"{there} + (row + {r}u) * out_step()", f"sum{r}_{h}.{'xyzw'[c]}"
-                    )
-                    body += f"        if (row + {r}u < rows()) {{ {put} }}\n"
-                body += "    }\n"
-        return body
+        return body + "".join(self.put_column(p, c) for p in range(tile.parts) for c in range(4))
+
+    def put_column(self, part: int, c: int) -> str:
+        """The stores of one of an invocation's columns."""
+        there, column = f"there{part}_{c}", f"(lane % ACROSS + {part}u * ACROSS) * 4u + {c}u"
+        text = (
+            f"    let {there} = out_at(g, first_column + {column}, phase);\n"
+            f"    if (first_column + {column} < columns() && {there} != NONE) {{\n"
+        )
+        for r in range(4):
+            put = self.put(f"{there} + (row + {r}u) * out_step()", f"sum{r}_{part}.{'xyzw'[c]}")
+            text += f"        if (row + {r}u < rows()) {{ {put} }}\n"
+        return text + "    }\n"
 
 
-_TILED_HEAD = f"""    let down = (rows() + {ROWS - 1}u) / {ROWS}u;
-    let across = (columns() + {COLUMNS - 1}u) / {COLUMNS}u;
+_TILED_HEAD = """    let down = (rows() + ROWS - 1u) / ROWS;
+    let across = (columns() + COLUMNS - 1u) / COLUMNS;
     let matrix = group / (down * across);
     let g = matrix % GROUPS;
     let number = matrix / GROUPS;
-    if (number >= COUNT) {{ return; }}
-    let first_row = group % down * {ROWS}u;
-    let first_column = group / down % across * {COLUMNS}u;
+    if (number >= COUNT) { return; }
+    let first_row = group % down * ROWS;
+    let first_column = group / down % across * COLUMNS;
     let phase = phase_of(number);
 """
 
-_TILED_START = f"""    let row = first_row + lane / 16u * 4u;
-    let row0 = select(NONE, row_at(g, row), row < rows());
-    let row1 = select(NONE, row_at(g, row + 1u), row + 1u < rows());
-    let row2 = select(NONE, row_at(g, row + 2u), row + 2u < rows());
-    let row3 = select(NONE, row_at(g, row + 3u), row + 3u < rows());
-    let column = first_column + lane % 32u * 4u;
+# An invocation reads four rows of `a` that need not be its own: LANES is DOWN * DEPTH.
+_TILED_START = f"""    let row = first_row + lane / ACROSS * 4u;
+    let read_row = first_row + lane / {DEPTH}u * 4u;
+    let row0 = select(NONE, row_at(g, read_row), read_row < rows());
+    let row1 = select(NONE, row_at(g, read_row + 1u), read_row + 1u < rows());
+    let row2 = select(NONE, row_at(g, read_row + 2u), read_row + 2u < rows());
+    let row3 = select(NONE, row_at(g, read_row + 3u), read_row + 3u < rows());
+    let column = first_column + lane % WIDE * 4u;
     let column0 = column_at(g, column, phase);
     let column1 = column_at(g, column + 1u, phase);
     let column2 = column_at(g, column + 2u, phase);
@@ -478,13 +521,13 @@ _TILED_START = f"""    let row = first_row + lane / 16u * 4u;
 """
 
 _TILED_LOOP = f"""    for (var start = first; start < end; start += {DEPTH}u) {{
-        let weight = weights[side + lane % 16u];
-        tile_a[lane % 16u * {ROWS // 4 + 1}u + lane / 16u] = vec4<KIND>(
+        let weight = weights[side + lane % {DEPTH}u];
+        tile_a[lane % {DEPTH}u * (DOWN + 1u) + lane / {DEPTH}u] = vec4<KIND>(
             weight_at(row0, weight), weight_at(row1, weight),
             weight_at(row2, weight), weight_at(row3, weight));
-        for (var e = lane / 32u; e < {DEPTH}u; e += 8u) {{
+        for (var e = lane / WIDE; e < {DEPTH}u; e += LANES / WIDE) {{
             let k = places[side + e];
-            tile_z[e * {COLUMNS // 4 + 1}u + lane % 32u] = vec4<KIND>(
+            tile_z[e * (WIDE + 1u) + lane % WIDE] = vec4<KIND>(
                 z(column0, k), z(column1, k), z(column2, k), z(column3, k));
         }}
         side = {DEPTH}u - side;
@@ -494,8 +537,8 @@ _TILED_LOOP = f"""    for (var start = first; start < end; start += {DEPTH}u) {{
             weights[side + lane] = place.weight;
         }}
         workgroupBarrier();
-        var at_a = lane / 16u;
-        var at_z = lane % 16u;
+        var at_a = lane / ACROSS;
+        var at_z = lane % ACROSS;
         for (var k = 0u; k < {DEPTH}u; k += 4u) {{
 STEPS
         }}

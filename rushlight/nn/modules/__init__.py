@@ -11,7 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from rushlight.lazy import shown
+from rushlight.lazy import MissingName, shown
 from rushlight.nn import (
     activation as _activation,
     adaptive_softmax as _adaptive,
@@ -21,7 +21,9 @@ from rushlight.nn import (
     distance as _distance,
     dropout as _dropout,
     embedding as _embedding,
+    functional,
     group_norm as _group_norm,
+    init,
     lazy as _lazy,
     linear as _linear,
     loss as _loss,
@@ -34,6 +36,8 @@ from rushlight.nn import (
 )
 from rushlight.nn.module import Module
 from rushlight.nn.modules import module, sizes as _sizes
+from rushlight.nn.parameter import Parameter, is_lazy
+from rushlight.tensor import Tensor
 
 
 def _named(source: ModuleType, names: str) -> dict[str, Any]:
@@ -80,7 +84,7 @@ FILES: dict[str, dict[str, Any]] = {
     | _each(_group_norm, "InstanceNorm")
     | _each(_lazy, "LazyInstanceNorm"),
     "lazy": {"LazyModuleMixin": _lazy.LazyModuleMixin},
-    "linear": _named(_linear, "Identity Linear")
+    "linear": _named(_linear, "Identity Linear NonDynamicallyQuantizableLinear")
     | {"Bilinear": _distance.Bilinear, "LazyLinear": _lazy.LazyLinear},
     "loss": _classes(_loss)
     | {"_Loss": _loss._Loss, "_WeightedLoss": _loss._WeightedLoss}
@@ -97,9 +101,64 @@ FILES: dict[str, dict[str, Any]] = {
 }
 
 
+# Base classes by PyTorch's names that are public layers here, and functions beside layers.
+_BESIDE: dict[str, dict[str, Any]] = {
+    "batchnorm": {"_LazyNormBase": _lazy._LazyNorm},
+    "dropout": {"_DropoutNd": _dropout.Dropout},
+    "instancenorm": {"_NormBase": _norm._NormBase},
+    "lazy": {"is_lazy": is_lazy},
+    "pooling": {
+        "_MaxPoolNd": _pooling._MaxPool,
+        "_AvgPoolNd": _pooling.AvgPool1d,
+        "_LPPoolNd": _pooling._LPPool,
+        "_AdaptiveAvgPoolNd": _pooling._AdaptiveAvg,
+        "_AdaptiveMaxPoolNd": _pooling._AdaptiveMax,
+        "_MaxUnpoolNd": _pooling._MaxUnpool,
+    },
+    "padding": {"_ConstantPadNd": _padding._Constant},
+    "transformer": {
+        "_get_clones": _transformer._get_clones,
+        "_get_activation_fn": _transformer._get_activation_fn,
+        "_generate_square_subsequent_mask": (
+            _transformer.Transformer.generate_square_subsequent_mask
+        ),
+    },
+}
+# What each of PyTorch's files imports: programs import it from there.
+_IMPORTED: dict[str, Any] = {
+    "F": functional,
+    "Module": Module,
+    "Parameter": Parameter,
+    "Tensor": Tensor,
+    "init": init,
+    "xavier_uniform_": init.xavier_uniform_,
+    "xavier_normal_": init.xavier_normal_,
+    "constant_": init.constant_,
+    **{
+        name: getattr(_sizes, name)
+        for name in ("_single", "_pair", "_triple", "_ntuple", "_reverse_repeat_tuple")
+    },
+}
+
+
+def _imported(name: str) -> Any:
+    """A name of another file, which PyTorch's file imports."""
+    found = _IMPORTED.get(name, _LAYERS.get(name))
+    if found is None:
+        raise AttributeError(name)
+    return found
+
+
 def _file(name: str, members: dict[str, Any]) -> ModuleType:
     made = ModuleType(f"{__name__}.{name}", f"PyTorch's torch.nn.modules.{name}.")
-    vars(made).update(members)
+
+    def find(wanted: str) -> Any:
+        try:
+            return _imported(wanted)
+        except AttributeError:
+            raise MissingName(made.__name__, wanted) from None
+
+    vars(made).update(members, __getattr__=find, **_BESIDE.get(name, {}))
     sys.modules[made.__name__] = made
     return made
 

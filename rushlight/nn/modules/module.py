@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.nn.hooks import ON_CALL, ON_MEMBER, add_hook
+from rushlight.nn.hooks import ON_CALL, ON_MEMBER, BeforeLoading as _WrappedHook  # noqa: F401
 from rushlight.nn.members import BUFFER, MODULE, PARAMETER
 from rushlight.nn.module import Module
 from rushlight.nn.states import LoadedKeys as _IncompatibleKeys  # noqa: F401
-from rushlight.tape.record.hook_tables import RemovableHandle
+from rushlight.tape.record.hook_tables import RemovableHandle, add_to
 
 __all__ = [
     "Module",
@@ -32,7 +32,7 @@ def register_module_forward_pre_hook(hook: Hook) -> RemovableHandle:
 
     a result that is not None replaces args.
     """
-    return add_hook(ON_CALL, ("before", (hook, False)))
+    return add_to(ON_CALL, ("before", (hook, False)))
 
 
 def register_module_forward_hook(
@@ -42,7 +42,7 @@ def register_module_forward_hook(
 
     a result that is not None replaces it.
     """
-    return add_hook(ON_CALL, ("after", (hook, with_kwargs, always_call)))
+    return add_to(ON_CALL, ("after", (hook, with_kwargs, always_call)))
 
 
 def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
@@ -50,7 +50,7 @@ def register_module_full_backward_pre_hook(hook: Hook) -> RemovableHandle:
 
     It may return other gradients.
     """
-    return add_hook(ON_CALL, ("before backward", hook))
+    return add_to(ON_CALL, ("before backward", hook))
 
 
 def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
@@ -58,7 +58,7 @@ def register_module_full_backward_hook(hook: Hook) -> RemovableHandle:
 
     It may return other gradients.
     """
-    return add_hook(ON_CALL, ("backward", hook))
+    return add_to(ON_CALL, ("backward", hook))
 
 
 register_module_backward_hook = register_module_full_backward_hook
@@ -66,14 +66,14 @@ register_module_backward_hook = register_module_full_backward_hook
 
 def register_module_parameter_registration_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, name, parameter)` when a parameter is registered; a result replaces it."""
-    return add_hook(ON_MEMBER, (PARAMETER, hook))
+    return add_to(ON_MEMBER, (PARAMETER, hook))
 
 
 def register_module_buffer_registration_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, name, buffer)` when a buffer is registered; a result replaces it."""
-    return add_hook(ON_MEMBER, (BUFFER, hook))
+    return add_to(ON_MEMBER, (BUFFER, hook))
 
 
 def register_module_module_registration_hook(hook: Hook) -> RemovableHandle:
     """Call `hook(module, name, submodule)` when a submodule is registered; a result replaces it."""
-    return add_hook(ON_MEMBER, (MODULE, hook))
+    return add_to(ON_MEMBER, (MODULE, hook))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from rushlight.compat.torch_function import part_of
 from rushlight.core.dtypes import result_type
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
@@ -32,13 +33,36 @@ def _norm(values: Tensor, norm_type: float) -> Tensor:
     return e.pow(reductions.sum(e.pow(e.abs(values), norm_type)), 1 / norm_type)
 
 
+# By the class of tensors of which a rank has a part: `measure(tensors, each)` gives `each(whole)`
+# of every one of them, on all ranks. Set by `distributed/tensor/dtensor.py`.
+MEASURES: dict[type, Callable[[list[Any], Callable[[Tensor], Tensor]], list[Tensor]]] = {}
+
+
+def _measured(listed: list[Tensor], each: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """A number of each tensor; of a part, that of the whole."""
+    parted = [t for t in listed if type(t) in MEASURES]
+    measured = iter(MEASURES[type(parted[0])](parted, each) if parted else ())
+    return [next(measured) if type(t) in MEASURES else each(t) for t in listed]
+
+
 def _total(listed: list[Tensor], norm_type: float) -> Any:
     """On a device with lists, the norm of order 2 is two kernels: Note [Lists of operands]."""
-    if norm_type == 2 and can_list(listed):
-        total = e.sqrt(reductions.sum(fold_each(listed, "sum", _square)))
+    parts = [part_of(t) for t in listed]
+    if norm_type == 2 and can_list(parts):
+        if any(part is not t for part, t in zip(parts, listed, strict=True)):
+            squares: Any = views.stack(_measured(listed, _squares))
+        else:
+            squares = fold_each(listed, "sum", _square)
+        total = e.sqrt(reductions.sum(squares))
         return e.cast(total, result_type([(t.dtype, 1) for t in listed], []))
     home = listed[0].device
-    return _norm(views.stack([_norm(t, norm_type).to(home) for t in listed]), norm_type)
+    norms = _measured(listed, lambda t: _norm(t, norm_type))
+    return _norm(views.stack([norm.to(home) for norm in norms]), norm_type)
+
+
+def _squares(t: Tensor) -> Any:
+    made: Any = fold_each([t], "sum", _square)
+    return made.view(())
 
 
 def _square(x: Expr) -> Expr:
@@ -100,7 +124,7 @@ def clip_grads_with_norm_(
         foreach (bool): Has no effect.
     """
     share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
-    grads = _grads(parameters)
+    grads = [part_of(g) for g in _grads(parameters)]
     if can_list([*grads, share]):
         update_all(_scale, [(g, share) for g in grads], ())
         return
@@ -117,7 +141,8 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale the gradients so that their total norm is at most `max_norm`; returns the norm before.
 
-    Nothing is read back to the host, except with `error_if_nonfinite`.
+    Nothing is read back to the host, except with `error_if_nonfinite`. The norm of gradients of
+    which ranks have parts is that of the whole ones, bit for bit; all ranks make this call.
 
     Args:
         parameters (tensors): Parameters, or one; those without a gradient are left out.
@@ -144,5 +169,5 @@ def clip_grad_value_(
         foreach (bool): Has no effect.
     """
     bound = float(clip_value)
-    for g in _grads(parameters):
+    for g in map(part_of, _grads(parameters)):
         g.copy_(clamp(g, -bound, bound))

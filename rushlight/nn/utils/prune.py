@@ -52,7 +52,7 @@ def __dir__() -> list[str]:
 
 def _methods_of(module: Module) -> Iterator[tuple[int, BasePruningMethod]]:
     """The methods that prune a module's own weights, with their keys among its hooks."""
-    for key, (hook, _) in list(module._forward_pre_hooks.items()):
+    for key, hook in list(module._forward_pre_hooks.items()):
         if isinstance(hook, BasePruningMethod):
             yield key, hook
 

@@ -37,7 +37,7 @@ class _Hooked:
 def _hooks(module: Module, kind: str, name: str) -> list[int]:
     return [
         key
-        for key, (hook, *_) in module._forward_pre_hooks.items()
+        for key, hook in module._forward_pre_hooks.items()
         if isinstance(hook, _Hooked) and (hook.kind, hook.name) == (kind, name)
     ]
 
@@ -57,7 +57,7 @@ def _detach(module: Module, kind: str, name: str) -> Module:
     found = _hooks(module, kind, name)
     if not found:
         raise ValueError(f"{kind}: {type(module).__name__}.{name} does not have it")
-    hook: Any = module._forward_pre_hooks.pop(found[0])[0]
+    hook: Any = module._forward_pre_hooks.pop(found[0])
     training = module.training
     module.training = False  # no further step of power iteration
     with no_grad():

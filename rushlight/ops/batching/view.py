@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.errors import RushlightError
-from rushlight.core.shapes import contiguous_strides
+from rushlight.core.shapes import Spec, contiguous_strides, order_of, strides_in_order
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.view import complex_parts, views
+from rushlight.ops.view.laid import laid
 from rushlight.ops.view.lanes import full, lined
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
@@ -43,6 +44,15 @@ def retyped_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
     return call.call(plan.op, (x,), plan.static)
 
 
+def _with_examples(whole: Value, example: Spec, lead: int) -> Value:
+    """A dense batch whose examples have the strides of `example`, which views of it refer to."""
+    spec = whole._spec
+    if spec.dense and spec.strides[lead:] == example.strides:
+        return whole
+    order = [lead + d for d in order_of(example.shape, [example.strides])]
+    return laid(whole, strides_in_order(spec.shape, (*range(lead), *order)))
+
+
 def strided_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     """By strides: those of the batch are its own.
 
@@ -59,8 +69,8 @@ def strided_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ..
             )
         x = e.clone(x)
     shape, strides, skip, *old = plan.static
-    if not old and not x._spec.contiguous:  # the tape's own `detach` needs contiguous values
-        x = views.contiguous(x)
+    if not old:
+        x = _with_examples(x, inputs[0]._spec, lead)
     seen = ((*plan.sizes, *shape), (*x._spec.strides[:lead], *strides), skip)
     return call.call(plan.op, (x,), (*seen, x._spec.strides) if old else seen)
 
@@ -87,9 +97,10 @@ def part_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...])
 def write_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
     base, value = inputs
     seen_shape, seen_strides, skip = plan.static
-    steps = contiguous_strides((*plan.sizes, *base._spec.shape))[: len(plan.sizes)]
-    seen = ((*plan.sizes, *seen_shape), (*steps, *seen_strides), skip)
-    return call.call(plan.op, (full(plan, base), lined(plan, value, len(seen_shape))), seen)
+    lead = len(plan.sizes)
+    whole = _with_examples(full(plan, base), base._spec, lead)
+    seen = ((*plan.sizes, *seen_shape), (*whole._spec.strides[:lead], *seen_strides), skip)
+    return call.call(plan.op, (whole, lined(plan, value, len(seen_shape))), seen)
 
 
 def cat_rule(plan: BatchPlan, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:

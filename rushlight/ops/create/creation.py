@@ -28,7 +28,14 @@ from rushlight.core.errors import (
     ShapeError,
     UnsupportedDType,
 )
-from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
+from rushlight.core.shapes import (
+    Shape,
+    Spec,
+    contiguous_strides,
+    kept_strides,
+    numel,
+    strides_in_order,
+)
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.devices.shared.protocol import Kind
 from rushlight.devices.shared.registry import kind_of, names, pool_of
@@ -185,11 +192,8 @@ def check_holds(op: str, least: Any, most: Any, dtype: DType) -> None:
 
 
 def full_spec(spec: Spec, value: complex) -> Value:
-    """One value everywhere, in contiguous memory for any strides of `spec`.
-
-    Those may span more than its elements.
-    """
-    if not spec.contiguous:
+    """One value everywhere; contiguous where the strides of `spec` are not dense."""
+    if not spec.dense:
         spec = Spec.of(spec.device, spec.dtype, spec.shape)
     if spec.dtype is bool_:
         value = bool(value)
@@ -262,8 +266,14 @@ def strides_in(op: str, shape: Shape, memory_format: Any) -> Shape:
         raise ShapeError(
             f"{op}: {memory_format!r} is for {len(order)} dimensions, got {list(shape)}"
         )
-    packed = contiguous_strides(tuple(shape[d] for d in order))
-    return tuple(packed[order.index(d)] for d in range(len(shape)))
+    return strides_in_order(shape, order)
+
+
+def strides_like(op: str, spec: Spec, memory_format: Any) -> Shape:
+    """The strides of a value like another, in a memory format; None preserves the other's."""
+    if memory_format in (None, preserve_format) and not spec.hidden:
+        return kept_strides(spec)
+    return strides_in(op, spec.shape, memory_format)
 
 
 def take(op: str, named: dict[str, Any]) -> None:
@@ -323,6 +333,14 @@ def number_of(value: Any, op: str) -> Any:
 
 def shape_of(size: tuple[Any, ...]) -> Shape:
     sizes = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+    for n in sizes:
+        if n.__class__ is not int or n < 0:
+            return _checked_shape(sizes)
+    return tuple(sizes)
+
+
+def _checked_shape(sizes: Sequence[Any]) -> Shape:
+    """Sizes of other kinds as ints; an error for what is no size."""
     for n in sizes:
         if n.__class__ is not int and (isinstance(n, bool) or not hasattr(n, "__index__")):
             raise KindError(f"sizes must be integers, got {n!r} of type {type(n).__name__}")
@@ -422,11 +440,12 @@ def empty(
     **named: Any,
 ) -> Value:
     """Uninitialised memory."""
-    shape = shape_of(sizes_of("empty", size, named))
-    strides = strides_in("empty", shape, named.get("memory_format"))
+    shape = shape_of(sizes_of("empty", size, named) if named else size)
+    strides = strides_in("empty", shape, named.get("memory_format")) if named else None
     spec = Spec.of(resolve_pool(device), dtype or get_default(), shape, strides)
     check_device_dtype("empty", spec.device, spec.dtype)
-    return requiring(call.rooted(empty_spec(spec)), requires_grad)
+    made = call.rooted(empty_spec(spec))
+    return requiring(made, True) if requires_grad else made
 
 
 def empty_spec(spec: Spec) -> Value:
@@ -444,17 +463,13 @@ def like(
     requires_grad: bool,
     memory_format: Any = None,
 ) -> Value:
-    made = _filled(
-        value, (x._spec.shape,), dtype or x._spec.dtype, device or x._spec.device.device.name, False
-    )
-    spec = made._spec
-    strides = strides_in("like", spec.shape, memory_format)
-    # The elements are equal, so their order does not matter.
-    if strides != spec.strides and not x._spec.hidden:
-        made = call.rooted(
-            call.lay(Spec.of(spec.device, spec.dtype, spec.shape, strides), made._memory)
-        )
-    return requiring(batched_like(x, made) if x._spec.hidden else made, requires_grad)
+    own = x._spec
+    strides = strides_like("like", own, memory_format)
+    pool = own.device if device is None else resolve_pool(device)
+    spec = Spec.of(pool, dtype or own.dtype, own.shape, strides)
+    check_holds("full", value, value, spec.dtype)
+    made = full_spec(spec, value)
+    return requiring(batched_like(x, made) if own.hidden else made, requires_grad)
 
 
 @composite("zeros_like", method=False, pure=True)

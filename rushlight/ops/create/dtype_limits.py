@@ -16,12 +16,14 @@ from rushlight.core.dtypes import (
 
 # Bits of the fraction and the smallest exponent of a normal number.
 _SHAPES = {float16: (10, -14), bfloat16: (7, -126), float32: (23, -126), float64: (52, -1022)}
-# Of types that only have names: bits of the fraction, smallest exponent, largest number.
+# Of float8 types: the exponents of eps (PyTorch's) and of the smallest normal number, the largest
+# number.
 _SMALL = {
-    "float8_e4m3fn": (3, -6, 448.0),
-    "float8_e4m3fnuz": (3, -7, 240.0),
-    "float8_e5m2": (2, -14, 57344.0),
-    "float8_e5m2fnuz": (3, -15, 57344.0),
+    "float8_e4m3fn": (-3, -6, 448.0),
+    "float8_e4m3fnuz": (-3, -7, 240.0),
+    "float8_e5m2": (-2, -14, 57344.0),
+    "float8_e5m2fnuz": (-3, -15, 57344.0),
+    "float8_e8m0fnu": (0, -127, 2.0**127),
 }
 _DIGITS = {float16: 1e-3, bfloat16: 1e-2, float32: 1e-6, float64: 1e-15}
 
@@ -50,8 +52,8 @@ class finfo:
     def _set_small(self, dtype: DType) -> None:
         bits, lowest, self.max = _SMALL[dtype.name]
         self.dtype, self.bits = dtype.name, 8 * dtype.itemsize
-        self.eps, self.min = 2.0**-bits, -self.max
         self.tiny = self.smallest_normal = 2.0**lowest
+        self.eps, self.min = 2.0**bits, -self.max if dtype.is_signed else self.tiny
         self.resolution = 1.0
 
     def __repr__(self) -> str:

@@ -23,7 +23,8 @@ from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.random import random
 from rushlight.ops.registry import composite
-from rushlight.ops.view import layouts, views
+from rushlight.ops.view import views
+from rushlight.ops.view.laid import in_strides
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, index
 from rushlight.tape.record import call
@@ -220,9 +221,22 @@ def empty_like(
 ) -> Value:
     """Uninitialised memory with another tensor's shape, dtype and device."""
     take("empty_like", named)
-    spec, place = input._spec, _device_of(device, input)
-    made = creation.empty(spec.shape, dtype=dtype or spec.dtype, device=place, **named)
+    spec = input._spec
+    strides = creation.strides_like("empty_like", spec, named.get("memory_format"))
+    pool = spec.device if device is None else resolve_pool(device)
+    check_device_dtype("empty_like", pool, dtype or spec.dtype)
+    made = creation.empty_spec(Spec.of(pool, dtype or spec.dtype, spec.shape, strides))
     return requiring(batched_like(input, made) if spec.hidden else made, requires_grad)
+
+
+def _laid_like(
+    op: str, drawn: Value, input: Value, requires_grad: bool, named: dict[str, Any]
+) -> Value:
+    """Random numbers, drawn in row-major order, in the layout of another tensor or a format."""
+    if not drawn._spec.hidden:
+        strides = creation.strides_like(op, input._spec, named.get("memory_format"))
+        drawn = in_strides(drawn, strides)
+    return requiring(drawn, requires_grad)
 
 
 @composite("rand_like", method=False)
@@ -241,11 +255,9 @@ def rand_like(
     made = {
         "dtype": dtype or input._spec.dtype,
         "device": _device_of(device, input),
-        "requires_grad": requires_grad,
     }
-    return layouts.contiguous(
-        random.rand(input._spec.shape, generator=generator, **made), named.get("memory_format")
-    )
+    drawn = random.rand(input._spec.shape, generator=generator, **made)
+    return _laid_like("rand_like", drawn, input, requires_grad, named)
 
 
 @composite("randn_like", method=False)
@@ -264,11 +276,9 @@ def randn_like(
     made = {
         "dtype": dtype or input._spec.dtype,
         "device": _device_of(device, input),
-        "requires_grad": requires_grad,
     }
-    return layouts.contiguous(
-        random.randn(input._spec.shape, generator=generator, **made), named.get("memory_format")
-    )
+    drawn = random.randn(input._spec.shape, generator=generator, **made)
+    return _laid_like("randn_like", drawn, input, requires_grad, named)
 
 
 @composite("randint_like", method=False)
@@ -291,15 +301,15 @@ def randint_like(
     made = {
         "dtype": dtype or input._spec.dtype,
         "device": _device_of(device, input),
-        "requires_grad": requires_grad,
     }
-    return random.randint(
+    drawn = random.randint(
         int(number_of(low, "randint_like")),
         int(number_of(high, "randint_like")),
         input._spec.shape,
         generator=generator,
         **made,
     )
+    return _laid_like("randint_like", drawn, input, requires_grad, named)
 
 
 @composite("scalar_tensor", method=False)

@@ -6,16 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import fields
+from typing import Any
 
 from rushlight.core import config
-from rushlight.core.dtypes import DType, real_type
+from rushlight.core.dtypes import FLOAT8, DType, real_type, uint8
 from rushlight.core.errors import DTypeError
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Kernel
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
-from rushlight.ops.family import pairs
+from rushlight.ops.family import codes, pairs
 
 _BUILT: dict[tuple[Pool, Kernel], Launch] = {}
 
@@ -41,6 +43,8 @@ def built(pool: Pool, kernel: Kernel) -> Launch:
     launch = _BUILT.get((pool, kernel))
     if launch is None and pairs.is_complex(kernel):
         launch = _BUILT[pool, kernel] = pairs.build(pool, kernel, built)
+    if launch is None and (on_codes := lowered(kernel)) is not kernel:
+        launch = _BUILT[pool, kernel] = built(pool, on_codes)
     if launch is None:
         verify(kernel)
         level = config.debug_level()
@@ -52,9 +56,21 @@ def built(pool: Pool, kernel: Kernel) -> Launch:
     return launch
 
 
+def lowered(kernel: Any) -> Any:
+    """The kernel on codes where it has a float8 type: Note [Float8 kernels]. Another one itself."""
+    for field in fields(kernel):
+        value = getattr(kernel, field.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item in FLOAT8:
+                return codes.lowered(kernel)
+    return kernel
+
+
 def check_device_dtype(name: str, pool: Pool, dtype: DType) -> None:
     limits = pool.device.limits
-    if real_type(dtype) not in limits.dtypes:
+    if dtype in limits.dtypes:
+        return
+    if (uint8 if dtype in FLOAT8 else real_type(dtype)) not in limits.dtypes:
         listed = ", ".join(d.name for d in limits.dtypes)
         raise DTypeError(
             f"{name}: {pool.device.name} has no {dtype.name}; it has {listed}: cast with .to(dtype)"

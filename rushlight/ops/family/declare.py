@@ -9,7 +9,7 @@ from rushlight.core.dtypes import FLOAT, NUMBER, DType, scalar_dtype
 from rushlight.core.errors import DTypeError, OperandError, SparseOperandError
 from rushlight.core.shapes import wrap_dim
 from rushlight.ops.arguments import described
-from rushlight.ops.family.map import Elementwise
+from rushlight.ops.family.map import Elementwise, Layout
 from rushlight.ops.family.rowwise import DeclaredRow, call_rows
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.registry import Facts, casts_of, register
@@ -107,6 +107,7 @@ def elementwise(
     listed: bool = True,
     rounds: bool | None = None,
     of_numbers: bool = False,
+    layout: Layout = "followed",
     second: str = "other",
     operand_names: tuple[str, ...] = (),
     **facts: Unpack[Facts],
@@ -118,12 +119,13 @@ def elementwise(
     output's type, if not the common one. One that is not `listed` is a kernel of composites, no
     public name. `second` is the keyword of the second operand. A public op `rounds` a number to
     what a half type holds of it, unless stated otherwise. `of_numbers`: two Python numbers are
-    operands too. `operand_names` are what its record shows. See Note [Facts of an op] for the
-    others.
+    operands too. `layout` is that of the result. `operand_names` are what its record shows. See
+    Note [Facts of an op] for the others.
     """
     op = Elementwise(name, body, vjp, accepts, result, conditions, doc)
     op.rounds = listed if rounds is None else rounds
     op.of_numbers = of_numbers
+    op.layout = layout
     op.casts = casts_of(facts)
     if operand_names:
         name_operands(name, *operand_names)

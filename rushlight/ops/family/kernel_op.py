@@ -18,10 +18,11 @@ class KernelOp(Op):
     A rule is called as `vjp(g, out, *inputs, *static)` and `saves` names, per input, the values it
     reads: positions of inputs, or "out". A value that is not saved is a shadow: its shape is known,
     its elements are not. `batching` names its batching rule, `operand_names` and `result_names` the
-    names that its record shows.
+    names that its record shows. `piece(low, high, g, out, *inputs, *static)` gives those rows of
+    the first input's gradient.
     """
 
-    __slots__ = ("batching", "planner", "saves", "vjps")
+    __slots__ = ("batching", "piece", "planner", "saves", "vjps")
 
     batching: str
 
@@ -35,8 +36,10 @@ class KernelOp(Op):
         batching: str = "",
         operand_names: tuple[str, ...] = (),
         result_names: tuple[str, ...] = (),
+        piece: Vjp | None = None,
     ) -> None:
         super().__init__(name, doc)
+        self.piece = piece
         if batching:
             self.batching = batching
         if operand_names:
@@ -70,4 +73,9 @@ class KernelOp(Op):
                 parts[i] = vjp(grads[0], values[n], *values[:n], *static)
             return parts
 
-        return Grad(needs, saves_in, saves_out, rule)
+        grad, piece = Grad(needs, saves_in, saves_out, rule), self.piece
+        if piece is not None and asked == [0]:
+            grad.piece = lambda g, values, low, high: piece(
+                low, high, g, values[n], *values[:n], *static
+            )
+        return grad

@@ -14,13 +14,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType, compute_type
-from rushlight.core.shapes import Shape, Spec, broadcast_shapes, broadcast_strides, collapse
+from rushlight.core.shapes import (
+    Shape,
+    Spec,
+    broadcast_shapes,
+    broadcast_strides,
+    collapse,
+    contiguous_strides,
+    followed_strides,
+    order_of,
+)
 from rushlight.kernel.shapes import Map
-from rushlight.ops.family.build import built, check_device_dtype, step_of
+from rushlight.ops.family.build import built, check_device_dtype, lowered, step_of
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
 from rushlight.scalar.ir import Expr, arg, const, param, rebuild, topological
@@ -52,6 +61,10 @@ class MapOp(Op):
 
     batching = "elementwise.map"
 
+    def strides(self, shape: Shape, ins: Sequence[Spec], static: Static) -> Shape:
+        """The strides of the results. See Note [Layouts of results]."""
+        return followed_strides(shape, ins)
+
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
         raise AssertionError(self.name)
 
@@ -74,10 +87,11 @@ class MapOp(Op):
         pool = check_devices(self.name, ins)
         formula = self.formula(ins, static)
         shape = broadcast_shapes([spec.shape for spec in ins], self.name, ins)
+        strides = self.strides(shape, ins, static)
         outs = []
         for dtype in formula.outputs:
             check_device_dtype(self.name, pool, dtype)
-            outs.append(Spec.of(pool, dtype, shape))
+            outs.append(Spec.of(pool, dtype, shape, strides))
         return map_plan(self, formula, ins, outs, static)
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
@@ -95,9 +109,16 @@ def map_plan(
     strides = [spec.strides for spec in outs] + [
         broadcast_strides(spec.shape, spec.strides, shape) for spec in ins
     ]
+    expressions = topological(list(formula.body))
+    if not outs[0].contiguous and not any(x.op == "index" for x in expressions):
+        # In the order of memory. A formula that reads its position needs the row-major order.
+        order = order_of(shape, strides)
+        shape = tuple([shape[d] for d in order])
+        strides = [tuple([st[d] for d in order]) for st in strides]
     sizes, steps = collapse(shape, strides)
     kernel, tail = map_kernel(formula, sizes, steps, len(outs))
-    instructions = len(topological(list(formula.body)))
+    kernel = lowered(kernel)
+    instructions = len(expressions)
     cost = outs[0].numel * (len(ins) + len(outs) + 0.1 * instructions)
     launch = built(outs[0].device, kernel)
     if outs[0].numel == 0:
@@ -128,13 +149,23 @@ def map_kernel(
     return Map(formula.outputs, formula.inputs, formula.params, formula.body, rank, steps), tail
 
 
+Layout = Literal[
+    "followed",  # that of the operands
+    "kept",  # that of the one operand
+    "packed",  # contiguous
+]
+
+
 class Elementwise(MapOp):
     """A declared elementwise op. Operands are tensors or Python numbers.
 
     `static` is the pattern of them.
     """
 
-    __slots__ = ("accepts", "body", "conditions", "of_numbers", "refuse", "result", "rounds", "vjp")
+    __slots__ = (
+        *("accepts", "body", "conditions", "layout", "of_numbers", "refuse", "result", "rounds"),
+        "vjp",
+    )
 
     batching = "elementwise.elementwise"
     static_is_pattern = True
@@ -158,10 +189,18 @@ class Elementwise(MapOp):
         self.accepts = accepts
         self.result = result
         self.conditions = conditions
+        self.layout: Layout = "followed"
         self.refuse = None
         self.of_numbers = False  # whether two Python numbers are operands too
         # Whether a number is rounded to a half dtype, as in most of PyTorch's ops.
         self.rounds = False
+
+    def strides(self, shape: Shape, ins: Sequence[Spec], static: Static) -> Shape:
+        if self.layout == "kept" and ins[0].dense:
+            return ins[0].strides
+        if self.layout == "packed":
+            return ins[0].strides if ins[0].contiguous else contiguous_strides(shape)
+        return followed_strides(shape, ins, any(kind is not None for kind in static))
 
     def common_type(self, ins: Sequence[Spec], static: Static) -> DType:
         """The compute type of the formula, and the dtype of its result unless `result` is given."""
@@ -323,7 +362,12 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
         ]
         flat = [i for i in flat if i not in constant]
         computed = sorted(computed + constant)
-    exprs: list[Expr] = [parts[i] for i in computed]  # type: ignore[misc]
+    # What is summed to the shape of an operand of a narrower type is rounded after the sum.
+    is_wide = [
+        d.kind == "f" and d not in formula.outputs and plan.ins[i].shape != plan.out.shape
+        for i, d in enumerate(formula.inputs)
+    ]
+    exprs: list[Expr] = [_unrounded(parts[i]) if is_wide[i] else parts[i] for i in computed]  # type: ignore[misc,arg-type]
     used = {e.value for e in topological(exprs) if e.op == "arg"}
     used_gs = [j for j in range(m) if n + m + j in used]
     saves_out = tuple(j for j in range(m) if n + j in used)
@@ -337,11 +381,19 @@ def _traced(op: MapOp, plan: Plan, needs: int, came: Sequence[bool]) -> _Traced:
     fixed = Formula(
         tuple(every[old] for old in order),
         formula.params,
-        tuple(formula.inputs[i] for i in computed),
+        tuple(
+            x.dtype if is_wide[i] else formula.inputs[i]
+            for i, x in zip(computed, exprs, strict=True)
+        ),
         rebuild(exprs, renumber),
     )
     grad_op = MapGrad(f"{op.name}_grad", fixed, len(used_gs)) if computed else None
     return _Traced(grad_op, computed, through, flat, used_gs, saves_in, saves_out)
+
+
+def _unrounded(x: Expr) -> Expr:
+    """The number that a cast rounds at the end of a formula; another formula itself."""
+    return x.args[0] if x.op == "cast" and x.args[0].dtype.kind == "f" else x
 
 
 def make_map_grad(op: MapOp, plan: Plan, needs: int) -> Grad:

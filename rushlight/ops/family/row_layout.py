@@ -17,6 +17,8 @@ def axis_strides(spec: Spec, shape: Shape, dim: int) -> Strides | None:
 
     None if dimensions do not merge.
     """
+    if 0 in shape:  # no element is read, so any strides do
+        return 0, 0, 0
     full = broadcast_strides(spec.shape, spec.strides, shape)
     sides = []
     for part in (slice(0, dim), slice(dim + 1, None)):

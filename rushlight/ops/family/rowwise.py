@@ -23,7 +23,7 @@ from rushlight.core.errors import NotDifferentiable
 from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.devices.shared.allocator import Scratch
 from rushlight.kernel.shapes import Reduce, Rowwise
-from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.build import built, check_device_dtype, lowered
 from rushlight.ops.family.row_layout import axis_strides, result_strides, row_layout, scattered
 from rushlight.scalar import build as s
 from rushlight.scalar.derive import gradients
@@ -158,6 +158,7 @@ def row_plan(
         launch = _long_launch(formula, pool, block, strides)
         return Plan(op, ins, outs, launch, static, (), cost)
     kernel, tail = row_kernel(formula, block, strides)
+    kernel = lowered(kernel)
     return Plan(op, ins, outs, built(pool, kernel), static, tail, cost, kernel=kernel)
 
 

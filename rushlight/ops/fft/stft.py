@@ -305,7 +305,7 @@ def istft(
     signal = views.slice_dim(signal, len(signal._spec.shape) - 1, start, kept)
     below = views.slice_dim(_envelope(setting, input, weights, count, total), 0, start, kept)
     least: Any = reductions.amin(e.abs(physical_of(below)))
-    if least.item() < 1e-11 and input._spec.device.device.limits.computes:
+    if input._spec.device.device.limits.computes and least.item() < 1e-11:
         raise RushlightError(
             "istft: the squares of the windows add up to nothing somewhere (window overlap add "
             f"min: {least.item()}); use a window without zeros there, a smaller hop_length than "

@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
+from rushlight.core.shapes import Shape, Spec, numel, order_of, strides_in_order, wrap_dim
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import copy_into
 from rushlight.ops.view.reshaping import Dims, given, ravel, two_dims, unshared
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static, check_devices
@@ -38,9 +39,11 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     every: tuple[Runs, ...] = static[0]
     pool = check_devices(op.name, ins)
     lead = len(x.shape) - len(every)
-    out = Spec.of(
-        pool, x.dtype, (*x.shape[:lead], *(sum(count for count, _, _ in runs) for runs in every))
-    )
+    shape: Shape = (*x.shape[:lead], *(sum(count for count, _, _ in runs) for runs in every))
+    strides = x.strides if x.contiguous and shape == x.shape else None
+    if not x.contiguous:
+        strides = strides_in_order(shape, order_of(x.shape, [x.strides]))
+    out = Spec.of(pool, x.dtype, shape, strides)
     size, copies = x.dtype.itemsize, []
     for chosen in itertools.product(*map(_with_starts, every)):
         shape = (*x.shape[:lead], *(count for _, (count, _, _) in chosen))
@@ -56,7 +59,7 @@ def _plan(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
             *x.strides[:lead],
             *(run[2] * st for (_, run), st in zip(chosen, x.strides[lead:], strict=True)),
         )
-        copy, tail = views.copy_into(pool, x.dtype, shape, out.strides, steps)
+        copy, tail = copy_into(pool, x.dtype, shape, out.strides, steps)
         copies.append((copy, skip_out, skip_in, tail))
 
     def launch(target: int, source: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from rushlight.core.dtypes import INDEX, INTEGER, bool_, int32, int64
 from rushlight.core.errors import BoundsError, DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, collapse, numel, wrap_dim
+from rushlight.devices.shared.allocator import Scratch, room_for
 from rushlight.kernel.shapes import Gather, Scatter
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.build import built
@@ -20,6 +21,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import copy_into, fill_kernel
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.record import call
@@ -40,10 +42,10 @@ def check_index(op: str, index: Value) -> Value:
     return index
 
 
-def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
+def checked(pool: Any, launch: Any, label: str, limit: int | None) -> Any:
     """A launch that raises for a bad index at once on synchronous devices.
 
-    See Note [Status words].
+    `limit` is told; None where it is of merged dimensions. See Note [Status words].
     """
     device = pool.device
     word = device.status_word(label)
@@ -60,7 +62,8 @@ def checked(pool: Any, launch: Any, label: str, limit: int) -> Any:
         launch(mine[0], *args)
         status = mine[1]
         if status.value:
-            raise BoundsError(f"{label}: an index is outside the range 0 to {limit - 1}")
+            bounds = "of its dimension" if limit is None else f"0 to {limit - 1}"
+            raise BoundsError(f"{label}: an index is outside the range {bounds}")
         words.append(mine)
 
     return run
@@ -73,6 +76,8 @@ def _new_word() -> tuple[int, ctypes.c_int32]:
 
 def sides_of(shape: Shape, strides: Shape, dim: int) -> Block:
     """(outer, axis, inner) strides of a layout whose dimensions merge on both sides of `dim`."""
+    if 0 in shape:  # no element is read, so any strides do
+        return 0, 0, 0
     ends = []
     for part in (slice(0, dim), slice(dim + 1, None)):
         sizes, (steps,) = collapse(shape[part], (strides[part],))
@@ -169,7 +174,7 @@ def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan
     x, index, src = ins
     pool = check_devices(op.name, ins)
     out = x if onto else Spec.of(pool, x.dtype, x.shape)
-    copy, copy_tail = views.copy_into(pool, x.dtype, x.shape, out.strides, x.strides)
+    copy, copy_tail = copy_into(pool, x.dtype, x.shape, out.strides, x.strides)
     scatter = scatter_launch(pool, kind, out, index, src, dim, op.name)
 
     def launch(target: int, old: int, at: int, new: int) -> None:
@@ -277,7 +282,7 @@ def _plan_scatter_zero(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     g, index = ins
     pool = check_devices("gather", ins)
     out = Spec.of(pool, g.dtype, shape)
-    fill = built(pool, views.fill_kernel(g.dtype))
+    fill = built(pool, fill_kernel(g.dtype))
     scatter = scatter_launch(pool, "add", out, index, g, dim, "gather")
 
     def launch(target: int, given: int, at: int) -> None:
@@ -305,8 +310,8 @@ def scatter_zero(g: Value, index: Value, dim: int, shape: Shape) -> Value:
 # ---- rows of a table ----
 
 
-def plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """out[..., :] = table[index[...], :]."""
+def plan_rows(op: Op, ins: Sequence[Spec], static: Static, merged: bool = False) -> Plan:
+    """out[..., :] = table[index[...], :]; the table's rows are those of `merged` dimensions."""
     table, index = ins
     pool = check_devices(op.name, ins)
     size = numel(table.shape[1:])
@@ -314,7 +319,8 @@ def plan_rows(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     limit = table.shape[0]
     tail = (1, index.numel, size, limit, 0, size, 1, 0, size, 1, 0, 1, 0)
     run = built(pool, Gather(table.dtype, index.dtype))
-    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), op.name, limit)
+    told = None if merged else limit
+    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), op.name, told)
     return Plan(op, ins, [out], launch, static)
 
 
@@ -326,7 +332,7 @@ def _plan_rows_grad(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     out = Spec.of(pool, g.dtype, shape)
     size = numel(shape[1:])
     tail = (1, index.numel, size, shape[0], 0, size, 1, 0, size, 1, 0, 1, 0)
-    fill = built(pool, views.fill_kernel(g.dtype))
+    fill = built(pool, fill_kernel(g.dtype))
     run = built(pool, Scatter(g.dtype, index.dtype))
     scatter = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", shape[0])
 
@@ -347,22 +353,54 @@ _rows_grad = KernelOp(
 )
 
 
-def _rows(name: str, *operand_names: str) -> KernelOp:
+def _plan_rows_piece(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
+    """`_plan_rows_grad`, but an index outside of the table is of another piece."""
+    g, index = ins
+    (shape,) = static
+    pool = check_devices(op.name, ins)
+    out = Spec.of(pool, g.dtype, shape)
+    size = numel(shape[1:])
+    tail = (1, index.numel, size, shape[0], 0, size, 1, 0, size, 1, 0, 1, 0)
+    fill = built(pool, fill_kernel(g.dtype))
+    scatter = built(pool, Scatter(g.dtype, index.dtype))
+
+    def launch(target: int, gradient: int, at: int) -> None:
+        fill(target, out.numel)
+        with Scratch(pool, room_for(4)) as (unread,):
+            scatter(target, gradient, at, unread, *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
+_rows_piece = KernelOp(
+    "embedding_grad", _plan_rows_piece, [None, None], [(), ()], "Some rows of a table's gradient."
+)
+
+
+def rows_piece(g: Value, index: Value, low: int, high: int, shape: Shape) -> Value:
+    """The rows `low` to `high` of `rows_grad`, with its bits."""
+    moved = e.sub(views.contiguous(index), low)
+    return call.call(_rows_piece, (views.contiguous(g), moved), ((high - low, *shape[1:]),))
+
+
+def _rows(name: str, *operand_names: str, merged: bool = False) -> KernelOp:
     """Rows of a table, under the name that errors and records show."""
     return KernelOp(
         name,
-        plan_rows,
+        partial(plan_rows, merged=merged),
         [lambda g, out, table, index: rows_grad(g, index, table.shape), None],
         [(1,), ()],
         "Rows of a table.",
         batching="index.rows",
         operand_names=operand_names,
+        piece=lambda low, high, g, out, table, index: rows_piece(g, index, low, high, table.shape),
     )
 
 
 _embedded = _rows("embedding", "weight", "indices")
 _selected = _rows("index_select", "self", "index")
 _classes = _rows("one_hot", "self", "index")
+_placed = _rows("index", "self", "indices", merged=True)
 
 
 def rows(table: Value, index: Value, op: KernelOp = _embedded) -> Value:
@@ -373,6 +411,11 @@ def rows(table: Value, index: Value, op: KernelOp = _embedded) -> Value:
 def classes(table: Value, index: Value) -> Value:
     """The rows of class numbers; one that the table does not have is an error of `one_hot`."""
     return rows(table, index, _classes)
+
+
+def placed(table: Value, index: Value) -> Value:
+    """The rows of dimensions that were merged: x[i, j]."""
+    return rows(table, index, _placed)
 
 
 def rows_grad(g: Value, index: Value, shape: Shape) -> Value:

@@ -27,6 +27,7 @@ from rushlight.ops.index import gather, scatter_onto
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.sort.sort import ordered
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import copy_into
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static
 from rushlight.tape.record.value import Value
@@ -221,7 +222,7 @@ _OPS = {
 def _plan_stand(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     value = ins[0]
     out = Spec.of(value.device, value.dtype, value.shape)
-    copy, tail = views.copy_into(value.device, value.dtype, value.shape, out.strides, value.strides)
+    copy, tail = copy_into(value.device, value.dtype, value.shape, out.strides, value.strides)
 
     def launch(target: int, source: int, other: int) -> None:
         copy(target, source, *tail)

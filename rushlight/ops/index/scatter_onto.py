@@ -22,7 +22,8 @@ from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.family.read_back import read
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
-from rushlight.ops.view import inplace, views
+from rushlight.ops.view import views
+from rushlight.ops.view.versions import write_into
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.op import Op
@@ -72,7 +73,7 @@ def scatter(op: Op, x: Value, index: Value, src: Value, dim: int) -> Value:
     index, src = (e.clone(v) if v._memory is storage else v for v in (index, src))
     _check_range(op.name, index, x._spec.shape[dim])
     plan = call.plan_for(op, (x, index, src), (dim,) if x._spec.contiguous else (dim, "onto"))
-    inplace.write_into([x], plan, (x, index, src), ())
+    write_into([x], plan, (x, index, src), ())
     return x
 
 

@@ -20,8 +20,10 @@ from rushlight.ops.registry import REGISTRY, composite
 from rushlight.ops.sort.searchsorted import search
 from rushlight.ops.sort.sort import ordered
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import packed
 from rushlight.ops.view.reshaping import ravel
 from rushlight.tape.record import call
+from rushlight.tape.record.needed import is_followed
 from rushlight.tape.record.value import Value
 
 _MANY = 1 << 20  # comparisons
@@ -267,11 +269,21 @@ def index_fill(input: Value, dim: int, index: Value, value: complex | Value) -> 
     line = gather.from_end(views.reshape(index, (index._spec.numel,)), x._spec.shape[dim])
     if not line._spec.numel or not x._spec.numel:
         return e.clone(input)
+    if isinstance(value, Value) and is_followed(value):
+        return _filled_where(x, dim, line, value, input)
     dim, at, _ = _slices("index_fill", x, dim, line, None)
     number: Any = value
     new = value if isinstance(value, Value) else filled(input, input._spec.dtype, (), number)
     src = views.expand(e.cast(new, input._spec.dtype), at._spec.shape)
     return views.reshape(scattered("set", x, dim, at, src), input._spec.shape)
+
+
+def _filled_where(x: Value, dim: int, line: Value, value: Value, input: Value) -> Value:
+    """`index_fill` by a mask, so that a slice named twice counts once in the value's gradient."""
+    size = x._spec.shape[dim]
+    column = views.reshape(hits(line, 0, (size,)), (size, *(1,) * (len(x._spec.shape) - 1 - dim)))
+    out = e.select(e.gt(column, 0), e.cast(value, x._spec.dtype), x)
+    return views.reshape(views.contiguous(out), input._spec.shape)
 
 
 @composite("index_reduce", inplace="fold", out="exact")
@@ -402,6 +414,7 @@ def masked_select(input: Value, mask: Value) -> Value:
 
 
 @composite("masked_scatter", inplace="result")
+@packed
 def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
     """The input with the first elements of source, in order, where the mask is true.
 

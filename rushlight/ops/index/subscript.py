@@ -305,7 +305,7 @@ def _masked_rows(x: Value, mask: Value) -> Value:
     if not index._spec.numel:
         return views.slice_dim(views.reshape(x, (mask._spec.numel, *rest)), 0, 0, 0)
     rows = views.reshape(x, (mask._spec.numel, *rest))
-    return gather.rows(rows, index) if rest else gather.gather(rows, 0, index)
+    return gather.placed(rows, index) if rest else gather.gather(rows, 0, index)
 
 
 class Places:
@@ -389,7 +389,7 @@ def read_at(x: Value, left: Left) -> Value:
         return views.reshape(
             views.slice_dim(views.reshape(x, (x._spec.numel,)), 0, 0, 0), places.result_shape()
         )
-    return places.placed(gather.rows(places.merged(x), places.flat))
+    return places.placed(gather.placed(places.merged(x), places.flat))
 
 
 def write_at(x: Value, left: Left, values: Value, accumulate: bool) -> Value:

@@ -18,6 +18,7 @@ from rushlight.ops.reduce.cumulative import cumsum
 from rushlight.ops.reduce.statistics import vector_norm
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import packed
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
@@ -109,6 +110,7 @@ def cdist(
 
 
 @composite("renorm", inplace="result", out="exact", autocast={"gpu": "float32"})
+@packed
 def renorm(input: Value, p: float, dim: int, maxnorm: float) -> Value:
     """Each slice along `dim` whose p-norm is above maxnorm scaled down to it.
 

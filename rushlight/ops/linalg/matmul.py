@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import ARITHMETIC, DType, compute_type
+from rushlight.core.dtypes import ARITHMETIC, FLOAT8, DType, compute_type, float32
 from rushlight.core.errors import DTypeError, ShapeError, SparseOperandError
 from rushlight.core.shapes import (
     Shape,
@@ -33,6 +33,7 @@ from rushlight.ops.pointwise import arithmetic as e, complex_numbers
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import copy_into
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static, check_devices, check_dtypes
@@ -176,6 +177,16 @@ def _mergeable(value: Value, batch: Shape) -> Value:
     )
 
 
+def _are_codes(*operands: Value) -> bool:
+    """Whether all operands are of one float8 type: products of those are made in float32."""
+    dtype = operands[0]._spec.dtype
+    return dtype in FLOAT8 and all(v._spec.dtype is dtype for v in operands)
+
+
+def _decoded(*operands: Value) -> list[Value]:
+    return [e.cast(v, float32) for v in operands]
+
+
 @composite("matmul", out="exact", pure=True, linalg="matmul", autocast="lower")
 def matmul(input: Value, other: Value) -> Value:
     """Matrix product: vectors count as rows or columns, batch dimensions broadcast.
@@ -194,6 +205,8 @@ def matmul(input: Value, other: Value) -> Value:
             f"matmul: both operands need at least one dimension, got {input._spec!r} and "
             f"{other._spec!r}"
         )
+    if _are_codes(input, other):
+        return e.cast(matmul(*_decoded(input, other)), input._spec.dtype)
     if (
         len(left) == 1
         and left == right
@@ -243,7 +256,7 @@ def _plan_added(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         raise ShapeError(
             f"{op.name}: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous"
         )
-    fill, tail = views.copy_into(pool, a.dtype, out.shape, out.strides, _walk(c, out.shape))
+    fill, tail = copy_into(pool, a.dtype, out.shape, out.strides, _walk(c, out.shape))
 
     def launch(target: int, added: int, left: int, right: int) -> None:
         fill(target, added, *tail)
@@ -317,7 +330,7 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         )
     if once:
         sides = (n, 1), (0, ins[2].strides[0])
-        fill, sizes = views.copy_into(pool, x.dtype, (rows, n), *sides)
+        fill, sizes = copy_into(pool, x.dtype, (rows, n), *sides)
 
         def add(target: int, source: int, weight: int, bias: int) -> None:
             fill(target, bias, *sizes)
@@ -380,6 +393,8 @@ def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
         return error.obj.instead("linear", (input, weight, bias), {})
     if known is not None:
         return call.run(known, operands)
+    if _are_codes(*operands):
+        return e.cast(linear(*_decoded(*operands)), input._spec.dtype)
     x = operands[0]
     shape = x._spec.shape
     # One output feature, without a dimension.

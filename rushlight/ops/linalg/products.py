@@ -138,7 +138,7 @@ def _plus(op: str, input: Value, product: Value, beta: float, alpha: float) -> V
     _check_same(op, input, product)
     product = _scaled(product, alpha)
     # With beta 0 the input is not read: its NaN must not propagate.
-    return product if beta == 0 else e.add(_scaled(input, beta), product)
+    return product if beta == 0 else views.contiguous(e.add(_scaled(input, beta), product))
 
 
 def _plus_product(op: str, input: Value, a: Value, b: Value, beta: float, alpha: float) -> Value:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FIELD, FLOAT, DType, promote, real_type
+from rushlight.core.dtypes import FIELD, FLOAT, DType, float32, promote, real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops.create.creation import arange
@@ -331,6 +331,7 @@ logsigmoid = elementwise(
     "log(sigmoid(x)).",
     FLOAT,
     vjp=lambda g, out, x: g * _share(-x),
+    layout="packed",
     method=False,
     top=False,
     out="exact",
@@ -427,6 +428,9 @@ _root = elementwise(
 
 def length(x: Value, p: float, dim: int | Sequence[int] | None, keepdim: bool = False) -> Value:
     """The p-norm along a dimension."""
+    kept = real_type(x._spec.dtype)
+    if kept.itemsize == 2:  # powers of halves overflow early
+        return e.cast(length(e.cast(x, float32), p, dim, keepdim), kept)
     if p == 2:
         return _root(reductions.sum(reductions.size_squared(x), dim, keepdim))
     if p == math.inf:

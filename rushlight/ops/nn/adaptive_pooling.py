@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight.core.dtypes import FLOAT, int64
+from rushlight.core.dtypes import FLOAT, compute_type, int64
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import numel
 from rushlight.ops.create import creation
@@ -25,6 +25,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import follows_image
 from rushlight.ops.view.windows import Sizes
 from rushlight.tape.record.op import check_dtypes
 from rushlight.tape.record.value import Value
@@ -116,6 +117,8 @@ def _adaptive_avg(op: str, x: Value, output_size: Wanted) -> Value:
         return _no_elements(x, sizes)
     if not any(n % m for n, m in zip(given, sizes, strict=True)):
         return _AVG[rank](x, tuple(n // m for n, m in zip(given, sizes, strict=True)))
+    kept = x._spec.dtype
+    x = e.cast(x, compute_type(kept))  # sums of halves overflow early
     zero = creation.full((), 0, dtype=x._spec.dtype, device=x._spec.device.device.name)
     for i, m in enumerate(sizes):
         dim = len(x._spec.shape) - rank + i
@@ -123,7 +126,7 @@ def _adaptive_avg(op: str, x: Value, output_size: Wanted) -> Value:
         seen, _, belongs, length = _windows(x, dim, m)
         total = reductions.sum(e.select(_column(belongs, behind), seen, zero), dim + 1)
         x = e.div(total, _column(e.cast(length, x._spec.dtype), behind))
-    return x
+    return e.cast(x, kept)
 
 
 @composite("adaptive_avg_pool1d", method=False, pure=True)
@@ -133,6 +136,7 @@ def adaptive_avg_pool1d(input: Value, output_size: Wanted) -> Value:
 
 
 @composite("adaptive_avg_pool2d", method=False, top=False, pure=True)
+@follows_image
 def adaptive_avg_pool2d(input: Value, output_size: Wanted) -> Value:
     """Means of windows of height and width; the number of windows is given.
 
@@ -200,6 +204,7 @@ def adaptive_max_pool1d(input: Value, output_size: Wanted, return_indices: bool 
 
 
 @composite("adaptive_max_pool2d", method=False, top=False, pure=True)
+@follows_image
 def adaptive_max_pool2d(input: Value, output_size: Wanted, return_indices: bool = False) -> Any:
     """The largest of windows of height and width; the number of windows is given."""
     return _adaptive_max("adaptive_max_pool2d", input, output_size, return_indices)

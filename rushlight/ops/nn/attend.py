@@ -16,15 +16,33 @@ from rushlight.kernel.attend import operands_of
 from rushlight.kernel.shapes import Attend
 from rushlight.ops.family.build import built
 from rushlight.ops.nn.attention_tiles import Shapes
+from rushlight.ops.view import views
+from rushlight.tape.record.value import Value
 
 Launch = Callable[..., None]
 _BATCH = 3  # dimensions of a kernel's batch
 
 
-def takes(q: Spec, shapes: Shapes) -> bool:
-    """Whether the device builds Attend for this type and these widths."""
-    widest: int = dict(q.device.device.limits.attends).get(q.dtype, 0)
-    return max(shapes.width, shapes.depth, 1) <= widest
+def takes(shapes: Shapes, *operands: Spec, back: bool = False) -> bool:
+    """Whether the device builds Attend for query, key and value, and it is the better way."""
+    limits = operands[0].device.device.limits
+    widest: int = dict(limits.attends).get(operands[0].dtype, 0)
+    scores = shapes.rows * shapes.keys // (2 if shapes.causal else 1)
+    return (
+        max(shapes.width, shapes.depth, 1) <= widest
+        and (limits.attends_most is None or scores <= limits.attends_most[back])
+        and all(map(_reads, operands))
+    )
+
+
+def _reads(x: Spec) -> bool:
+    """Whether Attend takes an operand as it lies."""
+    dense = x.shape[-1] <= 1 or x.strides[-1] == 1
+    return bool(dense or not x.device.device.limits.attends_dense)
+
+
+def readable(x: Value) -> Value:
+    return x if _reads(x._spec) else views.contiguous(x)
 
 
 def laid_like(x: Spec, last: int) -> Spec:
@@ -69,8 +87,10 @@ def _steps(spec: Spec, batch: int) -> tuple[Shape, Shape]:
     return found[:batch], found[batch:]
 
 
-def launches(pool: Any, kernel: Attend, shapes: Shapes, specs: Sequence[Spec]) -> Launch:
-    """Called with the operands' addresses and the kernel's params."""
+def launches(
+    pool: Any, kernel: Attend, shapes: Shapes, specs: Sequence[Spec]
+) -> tuple[Launch, tuple[int, ...]]:
+    """What is called with the operands' addresses, these numbers, and the kernel's params."""
     run, count = built(pool, kernel), len(operands_of(kernel))
     walks = [_steps(spec, len(shapes.batch)) for spec in specs]
     sizes, steps = collapse(shapes.batch, [batch for batch, _ in walks])
@@ -80,7 +100,7 @@ def launches(pool: Any, kernel: Attend, shapes: Shapes, specs: Sequence[Spec]) -
         tail += (*(0,) * (_BATCH - len(own)), *own[-_BATCH:], *last)
     lead = sizes[:-_BATCH]
     if not lead:
-        return lambda *numbers: run(*numbers[:count], *tail, *numbers[count:])
+        return run, tail
     moves = [
         [sum(i * n for i, n in zip(at, own, strict=False)) * spec.dtype.itemsize
          for own, spec in zip(steps, specs, strict=True)]
@@ -96,20 +116,33 @@ def launches(pool: Any, kernel: Attend, shapes: Shapes, specs: Sequence[Spec]) -
             if kernel.dropout:
                 params[2] += each
 
-    return walk
+    return walk, ()
 
 
-def forward(pool: Any, shapes: Shapes, outs: Sequence[Spec], ins: Sequence[Spec]) -> Launch:
+def forward(
+    pool: Any, shapes: Shapes, outs: Sequence[Spec], ins: Sequence[Spec]
+) -> tuple[Launch, tuple[int, ...]]:
     mask = ins[3] if len(ins) > 3 else None
     return launches(pool, _kernel(shapes, ins[0], mask, "output"), shapes, (*outs, *ins))
 
 
-class Backward:
-    """The gradients of one call.
+def backward(
+    pool: Any, shapes: Shapes, outs: Sequence[Spec | None], ins: Sequence[Spec]
+) -> tuple[Launch, tuple[int, ...]]:
+    """For the gradients of query, key, value and mask, None where not asked.
 
-    `outs` are those of query, key, value and mask, None where not asked. It is called with the
-    addresses of the asked ones, of g, output, logsumexp and the operands, then the params.
+    It is called with the addresses of the asked ones, of g, output, logsumexp and the operands,
+    then these numbers and the params.
     """
+    dq, dk, dv, dmask = outs
+    if dq is None or dk is None or dv is None or dmask is not None:
+        return Backward(pool, shapes, outs, ins), ()
+    kernel = _kernel(shapes, ins[3], ins[6] if len(ins) > 6 else None, "operands")
+    return launches(pool, kernel, shapes, (dq, dk, dv, *ins))
+
+
+class Backward:
+    """Some of the gradients, or a mask's: a launch for each kind."""
 
     def __init__(
         self, pool: Any, shapes: Shapes, outs: Sequence[Spec | None], ins: Sequence[Spec]
@@ -122,13 +155,11 @@ class Backward:
         mask = rest[0] if rest else None
 
         def part(of: str, *specs: Spec) -> Launch:
-            return launches(pool, _kernel(shapes, q, mask, of), shapes, specs)
+            run, tail = launches(pool, _kernel(shapes, q, mask, of), shapes, specs)
+            count = len(specs)
+            return lambda *numbers: run(*numbers[:count], *tail, *numbers[count:])
 
         dq, dk, dv, dmask = outs
-        self.whole = None
-        if dq is not None and dk is not None and dv is not None and dmask is None:
-            self.whole = part("operands", dq, dk, dv, *ins)
-            return
         self.along = part("along", along, g, out)
         self.query = None if dq is None else part("query", dq, *given)
         self.keys, unasked = None, 0
@@ -144,9 +175,6 @@ class Backward:
         first = sum(self.asked)
         targets = iter(numbers[:first])
         dq, dk, dv, dmask = (next(targets) if asked else None for asked in self.asked)
-        if self.whole is not None:
-            self.whole(*numbers)
-            return
         ins, params = numbers[first : first + self.count], numbers[first + self.count :]
         with Scratch(self.pool, *self.rooms) as (along, spare):
             self.along(along, *ins[:2])

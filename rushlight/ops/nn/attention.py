@@ -77,11 +77,11 @@ class Attention(Op):
         check_device_dtype(NAME, pool, q.dtype)
         level = Spec.of(pool, compute_type(q.dtype), (*q.shape[:-1], 1))
         shapes = _shapes(q, k, v, static)
-        if attend.takes(q, shapes):
+        if attend.takes(shapes, q, k, v):
             outs = [attend.laid_like(q, v.shape[-1]), level]
-            launch = attend.forward(pool, shapes, outs, ins)
+            run, tail = attend.forward(pool, shapes, outs, ins)
             cost, products = _cost(shapes, 2), _products(shapes, 1, 1)
-            return Plan(self, ins, outs, launch, static, cost=cost, products=products)
+            return Plan(self, ins, outs, run, static, tail=tail, cost=cost, products=products)
         out = Spec.of(pool, q.dtype, (*q.shape[:-1], v.shape[-1]))
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:
@@ -98,18 +98,19 @@ class Attention(Op):
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         n, static = len(plan.ins), plan.static
         q, k, v = plan.ins[:3]
-        is_kernel = attend.takes(q, _shapes(q, k, v, static))
+        is_kernel = attend.takes(_shapes(q, k, v, static), q, k, v, back=True)
+        laid = attend.readable if is_kernel else views.contiguous
 
         def rule(grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
             g, operands = grads[0], values[:n]
             if STATE.get().grad and (static[1] or not _many_scores(operands)):
                 return _recorded_gradients(g, operands, static, params, needs)
-            given = (g if is_kernel else views.contiguous(g), values[n], values[n + 1], *operands)
+            given = (laid(g), laid(values[n]), views.contiguous(values[n + 1]), *operands)
             made = call.call(_attention_grad, given, (*static, needs), params)
             parts = iter(made if isinstance(made, tuple) else (made,))
             return [next(parts) if needs >> i & 1 else None for i in range(n)]
 
-        return Grad(needs, tuple(range(n)), (0, 1), rule)
+        return Grad(needs, tuple(range(n)), (0, 1), rule, hands_on=True)
 
 
 class AttentionGrad(Op):
@@ -130,17 +131,17 @@ class AttentionGrad(Op):
         q, k, v = operands[:3]
         shapes = _shapes(q, k, v, static)
         asked = [i for i in range(len(operands)) if needs >> i & 1]
-        if attend.takes(q, shapes):
+        if attend.takes(shapes, q, k, v, back=True):
             laid = [
                 attend.laid_like(spec, spec.shape[-1]) if needs >> i & 1 else None
                 for i, spec in enumerate(operands)
             ]
             if needs >> 3 & 1:
                 laid[3] = attend.slope_of_mask(shapes, operands[3], ins)
-            kernels = attend.Backward(pool, shapes, (*laid, None)[:4], ins)
+            run, tail = attend.backward(pool, shapes, (*laid, None)[:4], ins)
             outs = [spec for spec in laid if spec is not None]
             cost, products = _cost(shapes, 5), _products(shapes, 3, 2)
-            return Plan(self, ins, outs, kernels, static, cost=cost, products=products)
+            return Plan(self, ins, outs, run, static, tail=tail, cost=cost, products=products)
         outs = [Spec.of(pool, operands[i].dtype, operands[i].shape) for i in asked]
 
         def make(outs: Sequence[Spec], ins: Sequence[Spec]) -> Any:

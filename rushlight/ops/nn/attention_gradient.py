@@ -24,7 +24,7 @@ from rushlight.ops.nn.attention_tiles import (
     tiles,
     turned,
 )
-from rushlight.ops.view import views
+from rushlight.ops.view.laid import fill_kernel
 
 
 class Backward:
@@ -46,7 +46,7 @@ class Backward:
         self.scheme = scheme(shapes, most_scores(pool))
         self.along, self.fill = (
             built(pool, f.along_kernel(dtype)),
-            built(pool, views.fill_kernel(dtype)),
+            built(pool, fill_kernel(dtype)),
         )
         self.add_heads = built(pool, f.batch_kernel(dtype)) if outs[3] is not None else None
         self.formula = f.gradient_formula(

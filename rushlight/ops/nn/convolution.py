@@ -9,12 +9,20 @@ The transposed convolution is the contraction followed by the transpose of windo
 from __future__ import annotations
 
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import Spec, numel
+from rushlight.core.shapes import (
+    Spec,
+    contiguous_strides,
+    numel,
+    strides_last,
+    suggests_last,
+)
 from rushlight.ops.linalg.matmul import matmul
 from rushlight.ops.nn import direct_convolution
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import in_format
+from rushlight.ops.view.laid import laid_sum
 from rushlight.ops.view.windows import (
     Given,
     Sides,
@@ -28,6 +36,9 @@ from rushlight.ops.view.windows import (
 from rushlight.tape.record.op import check_devices
 from rushlight.tape.record.value import Value
 
+# Up to so many pixels the transpose is a product and its fold: a convolution kernel would leave
+# most lanes idle, and copy the weights first.
+FEW_PIXELS = 16
 _SPATIAL = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
@@ -86,11 +97,15 @@ def _check_weight(op: str, rank: int, weight: Value, groups: int) -> None:
         raise ShapeError(f"{op}: groups must be positive, got {groups}")
 
 
-def _with_bias(out: Value, bias: Value | None) -> Value:
+def _finished(out: Value, x: Value, w: Value, bias: Value | None) -> Value:
+    """With bias, in the memory format of the operands: Note [Layouts of results] 3."""
+    shape = out._spec.shape
+    last = suggests_last(x._spec) or suggests_last(w._spec)
     if bias is None:
-        return out
-    column = (bias._spec.shape[0],) + (1,) * (len(out._spec.shape) - 2)
-    return e.add(out, views.reshape(e.cast(bias, out._spec.dtype), column))
+        return in_format(out, last)
+    column = views.reshape(e.cast(bias, out._spec.dtype), (shape[1],) + (1,) * (len(shape) - 2))
+    strides = strides_last(shape) if last else contiguous_strides(shape)
+    return laid_sum(out, column, strides)
 
 
 def _convolve(
@@ -120,13 +135,13 @@ def _convolve(
     check_fits(op, (input, weight), grown, kernel, spread)
     if direct_convolution.suits_whole(x._spec, w._spec):
         static = direct_convolution.geometry(x._spec, w._spec, steps, sides, spread, groups)
-        return _with_bias(direct_convolution.image(x, w, static), bias)
+        return _finished(direct_convolution.image(x, w, static), x, w, bias)
     # One contraction, and no copy.
     plain = numel(kernel) == numel(steps) == 1 and grown == x._spec.shape[2:]
     if rank < 3 and not plain and direct_convolution.suits(x._spec, w._spec, steps, spread, groups):
-        return _with_bias(_direct(x, w, steps, sides, spread, groups), bias)
+        return _finished(_direct(x, w, steps, sides, spread, groups), x, w, bias)
     if rank == 3 and not plain and _suits_planes(x, w, steps, spread, groups):
-        return _with_bias(_by_planes(x, w, steps, sides, spread, groups), bias)
+        return _finished(_by_planes(x, w, steps, sides, spread, groups), x, w, bias)
     padded = bordered(x, sides, 0.0)
     seen = windows(padded, kernel, steps, spread)  # n, c, rows, columns, kh, kw
     n, counts = x._spec.shape[0], seen._spec.shape[2 : 2 + rank]
@@ -136,7 +151,7 @@ def _convolve(
         views.permute(seen, order), (n, groups, given * numel(kernel), numel(counts))
     )
     table = views.reshape(w, (1, groups, outs // groups, given * numel(kernel)))
-    return _with_bias(views.reshape(matmul(table, block), (n, outs, *counts)), bias)
+    return _finished(views.reshape(matmul(table, block), (n, outs, *counts)), x, w, bias)
 
 
 def _direct(x: Value, w: Value, stride: Sizes, sides: Sides, dilation: Sizes, groups: int) -> Value:
@@ -177,7 +192,7 @@ def _by_planes(
     joined = views.reshape(w, (outs, shared * deep, *window))
     flat = _direct(images, joined, stride[1:], sides[1:], dilation[1:], groups)
     apart = views.reshape(flat, (n, planes, outs, *flat._spec.shape[2:]))
-    return views.contiguous(views.transpose(apart, 1, 2))
+    return views.transpose(apart, 1, 2)
 
 
 @composite("conv1d", method=False, pure=True, autocast="lower")
@@ -309,21 +324,27 @@ def _convolve_back(
     image = tuple(r - 2 * p + more for r, p, more in zip(reach, border, extra, strict=True))
     if min(image) > 0 and direct_convolution.suits_whole(x._spec, w._spec):
         made = direct_convolution.turned(x, w, steps, border, spread, groups, image)
-        return _with_bias(made, bias)
+        return _finished(made, x, w, bias)
     if (
         rank < 3
         and min(image) > 0
+        and numel(sizes) > FEW_PIXELS
         and direct_convolution.suits(x._spec, w._spec, steps, spread, groups)
     ):
-        return _with_bias(_direct_back(x, w, steps, border, spread, groups, image), bias)
-    table = views.transpose(
-        views.reshape(w, (1, groups, given // groups, shared * numel(kernel))), -1, -2
-    )
-    block = matmul(table, views.reshape(x, (n, groups, given // groups, numel(sizes))))
-    parts = views.reshape(block, (n, outs, *kernel, *sizes))
-    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    out = fold(views.permute(parts, order), (n, outs, *reach), kernel, steps, spread)
-    return views.contiguous(_with_bias(_cropped(out, border, extra), bias))
+        return _finished(_direct_back(x, w, steps, border, spread, groups, image), x, w, bias)
+    # One product for each group: a row is a pixel of an image, a column an element of a window.
+    inner = given // groups
+    pixels = views.permute(views.reshape(x, (n, groups, inner, numel(sizes))), (1, 0, 3, 2))
+    rows = views.reshape(pixels, (groups, n * numel(sizes), inner))
+    table = views.reshape(w, (groups, inner, shared * numel(kernel)))
+    block = views.reshape(matmul(rows, table), (groups, n, *sizes, shared, *kernel))
+    order = (1, 0, 2 + rank, *range(2, 2 + rank), *range(3 + rank, 3 + 2 * rank))
+    parts = views.reshape(views.permute(block, order), (n, outs, *sizes, *kernel))
+    if numel(sizes) == 1 and all(d == 1 for d in spread):
+        out = views.reshape(parts, (n, outs, *kernel))  # the window is the image
+    else:
+        out = fold(parts, (n, outs, *reach), kernel, steps, spread)
+    return _finished(_cropped(out, border, extra), x, w, bias)
 
 
 @composite("conv_transpose1d", method=False, pure=True, autocast="lower")

@@ -24,6 +24,7 @@ from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import copy_into, fill_kernel
 from rushlight.ops.view.windows import Sizes
 from rushlight.scalar.ir import arg, row
 from rushlight.tape.record import call
@@ -118,6 +119,13 @@ def _vector_stride(stride: Pair) -> int:
     return stride[1] if stride[1] <= 2 else 0
 
 
+def _scratch(kernel: Convolve, given: Spec, numbers: Sequence[int]) -> int:
+    """The least bytes that a launch takes beside its operands, where the device tells."""
+    device: Any = given.device
+    told = device.device.limits.least_scratch
+    return 0 if told is None else told(kernel, numbers)
+
+
 def _products(n: int, outs: int, shared: int, window: Pair, pixels: Pair) -> int:
     return n * outs * shared * window[0] * window[1] * pixels[0] * pixels[1]
 
@@ -129,14 +137,16 @@ def _plan_image(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     out = Spec.of(x.device, x.dtype, (n, outs, *pixels))
     if _is_whole(x):
         return _plan_whole(op, "image", ins, static, out, (n, groups, outs // groups, shared))
-    run = built(
-        x.device, Convolve(x.dtype, _kinds(groups, outs, shared)[0], _vector_stride(stride))
-    )
+    kernel = Convolve(x.dtype, _kinds(groups, outs, shared)[0], _vector_stride(stride))
+    run = built(x.device, kernel)
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     tail = _launch_numbers(n, groups, outs // groups, shared, sizes)
     products = _products(n, outs, shared, window, pixels)
     cost = products * _COST_OF_PRODUCT + x.numel + out.numel
-    return Plan(op, ins, [out], run, static, tail, cost, products=products)
+    plan = Plan(op, ins, [out], run, static, tail, cost, products=products)
+    plan.over = [(0, 0)]  # images are copied before results are written in their place
+    plan.rest += _scratch(kernel, x, tail)
+    return plan
 
 
 class _Phase:
@@ -177,7 +187,7 @@ def _met(geometry: Geometry) -> list[list[int]]:
 
 
 def _copy(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -> Any:
-    run, tail = views.copy_into(pool, dtype, shape, target, source)
+    run, tail = copy_into(pool, dtype, shape, target, source)
     return lambda out, given: run(out, given, *tail)
 
 
@@ -207,10 +217,11 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     out = Spec.of(pool, g.dtype, (n, channels, *image))
     if _is_whole(g):
         return _plan_whole(op, "back", ins, static, out, (n, groups, outs // groups, shared))
-    run = built(pool, Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1))
-    fill = built(pool, views.fill_kernel(g.dtype))
+    kernel = Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1)
+    run = built(pool, kernel)
+    fill = built(pool, fill_kernel(g.dtype))
     whole = stride == (1, 1)
-    steps = []
+    steps, scratch = [], 0
     size = g.dtype.itemsize
     for first, second in itertools.product(*_met(static)):
         phase = _Phase(static, (first, second))
@@ -225,6 +236,7 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         if not whole:
             rooms.append(room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
         steps.append((turn, skip, tail, place, at, rooms))
+        scratch = max(scratch, sum(rooms) + _scratch(kernel, g, tail))
     gaps = len(steps) < min(stride[0], image[0]) * min(stride[1], image[1])
     products = _products(n, outs, shared, window, pixels)
 
@@ -239,15 +251,10 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
                 if parts:
                     place(target + at, part)
 
-    return Plan(
-        op,
-        ins,
-        [out],
-        launch,
-        static,
-        cost=products * _COST_OF_PRODUCT + g.numel + out.numel,
-        products=products,
-    )
+    cost = products * _COST_OF_PRODUCT + g.numel + out.numel
+    plan = Plan(op, ins, [out], launch, static, cost=cost, products=products)
+    plan.rest += scratch
+    return plan
 
 
 def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
@@ -259,7 +266,8 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     if _is_whole(g):
         return _plan_whole(op, "weights", ins, static, out, (n, groups, outs // groups, shared))
     kind = _kinds(groups, outs, shared)[1]
-    run = built(pool, Convolve(g.dtype, kind, _vector_stride(stride)))
+    runs = Convolve(g.dtype, kind, _vector_stride(stride))
+    run = built(pool, runs)
     sizes = (*pixels, *window, *image, *stride, *dilation, *before)
     parts = min(n, MOST_PARTS) if kind == "runs" else 1
     tail = _launch_numbers(n, groups, outs // groups, shared, sizes, parts)
@@ -282,7 +290,9 @@ def _plan_weights(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
             add(total, partial, 1, parts, out.numel, out.numel, 0, 1, 0, out.numel, 1)
             place(target, total)
 
-    return Plan(op, ins, [out], launch, static, cost=cost, products=products)
+    plan = Plan(op, ins, [out], launch, static, cost=cost, products=products)
+    plan.rest += sum(rooms) + _scratch(runs, g, tail)
+    return plan
 
 
 def _dense(op: KernelOp, a: Value, b: Value, static: Static) -> Value:

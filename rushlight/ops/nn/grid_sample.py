@@ -18,6 +18,7 @@ from rushlight.ops.nn.interpolate import cubic_weights
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import packed
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.op import check_devices
@@ -187,6 +188,7 @@ def _check_operands(x: Value, grid: Value, mode: str, padding: str) -> None:
 @composite(
     "grid_sample", method=False, top=False, pure=True, autocast={"cpu": "float32", "gpu": "widest"}
 )
+@packed
 def grid_sample(
     input: Value,
     grid: Value,

@@ -10,10 +10,10 @@ from rushlight.core.dtypes import (
     FIELD,
     FLOAT,
     DType,
-    bfloat16,
-    float16,
+    compute_type,
     float32,
     float64,
+    promote,
     real_type,
 )
 from rushlight.core.errors import ShapeError
@@ -27,6 +27,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import inplace, views
+from rushlight.ops.view.formats import follows_image
 from rushlight.ops.view.windows import bordered
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
@@ -35,13 +36,8 @@ from rushlight.tape.record.op import Grad, Plan, check_dtypes
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Value
 
-# The machine epsilon: rms_norm adds it under the root when no eps is given.
-_EPSILON: dict[DType, float] = {
-    float16: 2.0**-10,
-    bfloat16: 2.0**-7,
-    float32: 2.0**-23,
-    float64: 2.0**-52,
-}
+# The machine epsilon of the arithmetic: rms_norm adds it under the root when no eps is given.
+_EPSILON: dict[DType, float] = {float32: 2.0**-23, float64: 2.0**-52}
 
 
 def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) -> Value:
@@ -60,6 +56,7 @@ def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) ->
 
 
 @composite("group_norm", method=False, pure=True, autocast={"gpu": "float32"})
+@follows_image
 def group_norm(
     input: Value,
     num_groups: int,
@@ -129,7 +126,7 @@ def instance_norm(
             f"{input._spec!r}"
         )
     n, channels = shape[:2]
-    flat = views.reshape(input, (1, n * channels, *shape[2:]))
+    flat = views.reshape(views.contiguous(input), (1, n * channels, *shape[2:]))
     mean, var = (None if v is None else _repeated(v, n) for v in (running_mean, running_var))
     if use_input_stats:  # they are written to, and the result does not depend on them
         with Changed(grad=False):
@@ -232,19 +229,21 @@ def rms_norm(
     if weight is not None and weight._spec.shape != inner:
         raise ShapeError(f"rms_norm: weight {weight._spec!r} must have the shape {list(inner)}")
     check_dtypes("rms_norm", [input._spec], FIELD)
-    added = _EPSILON[real_type(input._spec.dtype)] if eps is None else float(eps)
+    added = _EPSILON[compute_type(real_type(input._spec.dtype))] if eps is None else float(eps)
     if input._spec.dtype.kind == "c":
         dims = tuple(range(len(shape) - len(inner), len(shape)))
         y = e.mul(input, e.rsqrt(e.add(reductions.mean(e.square(input), dims, True), added)))
         return y if weight is None else e.mul(y, weight)
     rows = views.reshape(input, (*shape[: len(shape) - len(inner)], numel(inner)))
-    if weight is not None and weight._spec.dtype is input._spec.dtype and input._spec.numel:
-        scale = views.reshape(weight, (numel(inner),))
-        last = len(rows._spec.shape) - 1
-        y, _ = call_rows(_scaled_rms(added), (rows, scale), last, True)
-        return views.reshape(y, shape)
-    y = views.reshape(_rms(added)(rows, dim=-1), shape) if input._spec.numel else e.clone(input)
-    return y if weight is None else e.mul(y, weight)
+    if not input._spec.numel:
+        return e.cast(e.clone(input) if weight is None else e.mul(input, weight), input._spec.dtype)
+    if weight is None:
+        return views.reshape(_rms(added)(rows, dim=-1), shape)
+    kind = promote(input._spec.dtype, weight._spec.dtype)
+    scale = e.cast(views.reshape(weight, (numel(inner),)), kind)
+    last = len(rows._spec.shape) - 1
+    y, _ = call_rows(_scaled_rms(added), (e.cast(rows, kind), scale), last, True)
+    return e.cast(views.reshape(y, shape), input._spec.dtype)
 
 
 @composite("local_response_norm", method=False, top=False, pure=True)

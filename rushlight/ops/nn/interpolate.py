@@ -22,6 +22,7 @@ from rushlight.ops.pointwise.scaled import clamp
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import follows_image
 from rushlight.tape.record.value import Value
 
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
@@ -177,6 +178,7 @@ def _sizes(
 
 
 @composite("interpolate", method=False, top=False, pure=True, autocast={"gpu": "float32"})
+@follows_image
 def interpolate(
     input: Value,
     size: int | Sequence[int] | None = None,

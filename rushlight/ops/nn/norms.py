@@ -8,15 +8,17 @@ from typing import Any
 from rushlight.core.cache import cached
 from rushlight.core.dtypes import FLOAT
 from rushlight.core.errors import ShapeError
-from rushlight.core.shapes import Spec, numel
+from rushlight.core.shapes import Spec, numel, suggests_last
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.declare import elementwise, rowwise
 from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows, make_row_grad
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.nn import running_statistics
+from rushlight.ops.nn.channel_norm import normalised_channels
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import in_format
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.program.memo import memo
@@ -296,7 +298,7 @@ def batch_normalised(
         if running_mean is None or running_var is None:
             raise ShapeError(f"{op}: running_mean and running_var are needed when not training")
         return (
-            _by_statistics(input, running_mean, running_var, weight, bias, float(eps)),
+            batch_norm_by_running(input, running_mean, running_var, weight, bias, float(eps)),
             None,
             None,
         )
@@ -305,7 +307,7 @@ def batch_normalised(
         raise ShapeError(
             f"{op}: more than one value per channel is needed in training, got {input._spec!r}"
         )
-    y, mean, rstd = _by_batch(input, weight, bias, float(eps))
+    y, mean, rstd = batch_norm_by_batch(input, weight, bias, float(eps))
     if running_mean is not None and running_var is not None:
         running_statistics.update_statistics(
             running_mean, running_var, mean, rstd, momentum, eps, count
@@ -313,12 +315,16 @@ def batch_normalised(
     return y, mean, rstd
 
 
+# Rows of fewer elements than these cost more than a copy in which channels are rows.
+_FEW_PIXELS = 16
+
+
 @memo
-def _by_batch(
+def batch_norm_by_batch(
     input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
     """Each channel with mean 0 and variance 1, scaled and shifted; the means, and 1 / deviation."""
-    shape = input._spec.shape
+    shape, like = input._spec.shape, input._spec.dtype
     channels = shape[1]
     # One number per channel and example: rows down the columns.
     if input._spec.numel == shape[0] * channels:
@@ -326,6 +332,33 @@ def _by_batch(
         y, *parts = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
         mean, rstd = (views.reshape(v, (channels,)) for v in parts)
         return y if len(shape) == 2 else views.reshape(y, shape), mean, rstd
+    if suggests_last(input._spec):  # rows down the columns, too, and no copy
+        order = (0, *range(2, len(shape)), 1)
+        image = views.permute(input, order)
+        flat = views.reshape(image, (-1, channels))
+        y, *parts = normalised_rows(flat, weight, bias, (1, channels), 0, eps)
+        mean, rstd = (views.reshape(v, (channels,)) for v in parts)
+        y = views.permute(
+            views.reshape(y, image._spec.shape), (0, len(shape) - 1, *range(1, len(shape) - 1))
+        )
+        return y, mean, rstd
+    if weight is not None or bias is not None:
+        weight = _full(input, (channels,), 1.0) if weight is None else e.cast(weight, like)
+        bias = _full(input, (channels,), 0.0) if bias is None else e.cast(bias, like)
+    limits = input._spec.device.device.limits
+    is_host = limits.host_memory or limits.stands_for_host
+    # On a GPU a step is often as long as its launches take: copies are two fewer each way.
+    if not is_host or input._spec.numel < _FEW_PIXELS * shape[0] * channels:
+        return _by_rows(input, weight, bias, eps)
+    return normalised_channels(input, weight, bias, eps, _by_rows)
+
+
+def _by_rows(
+    input: Value, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    """`normalised_channels` by rowwise ops over a copy, in which each channel is a row."""
+    shape = input._spec.shape
+    channels = shape[1]
     rows = views.reshape(views.transpose(input, 0, 1), (channels, -1))
     y, *parts = normalised_rows(rows, weight, bias, (channels, 1), 1, eps)
     mean, rstd = (views.reshape(v, (channels,)) for v in parts)
@@ -351,7 +384,7 @@ _scaled = elementwise(
 
 
 @memo
-def _by_statistics(
+def batch_norm_by_running(
     input: Value, mean: Value, var: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> Value:
     """Each channel with given mean and variance normalised, scaled and shifted."""
@@ -359,7 +392,10 @@ def _by_statistics(
     column = (shape[1],) + (1,) * (len(shape) - 2)
     y = _by_statistics_map(input, views.reshape(mean, column), views.reshape(var, column), eps)
     if weight is not None and bias is not None:
-        return _scaled(y, views.reshape(weight, column), views.reshape(bias, column))
-    if weight is not None:
+        y = _scaled(y, views.reshape(weight, column), views.reshape(bias, column))
+    elif weight is not None:
         y = e.mul(y, views.reshape(weight, column))
-    return y if bias is None else e.add(y, views.reshape(bias, column))
+    elif bias is not None:
+        y = e.add(y, views.reshape(bias, column))
+    # Of a half and statistics in float32 the result is a half.
+    return in_format(e.cast(y, input._spec.dtype), suggests_last(input._spec))

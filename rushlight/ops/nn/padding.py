@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from rushlight.core.dtypes import INTEGER
 from rushlight.core.errors import ShapeError
+from rushlight.core.shapes import suggests_last
 from rushlight.ops.index.flip import Run, Runs, arranged
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import follows_image, in_format
 from rushlight.ops.view.windows import Sides, bordered
 from rushlight.tape.record.value import Value
 
@@ -36,6 +38,7 @@ def _cut(x: Value, dim: int, before: int, after: int) -> Value:
 
 
 @composite("constant_pad_nd", method=False)
+@follows_image
 def constant_pad_nd(input: Value, pad: Sequence[int], value: float = 0) -> Value:
     """The last dimensions padded by one value; negative padding cuts."""
     sides = _sides(input, pad, "constant_pad_nd")
@@ -124,5 +127,7 @@ def pad(
     every = [_MODES[mode](input, lead + i, *side) for i, side in enumerate(sides)]
     grown = (sum(count for count, _, _ in runs) for runs in every)
     if 0 in input._spec.shape or 0 in grown or not any(map(any, sides)):
-        return constant_pad_nd(input, pad)
-    return arranged(input, every)
+        out = constant_pad_nd(input, pad)
+    else:
+        out = arranged(input, every)
+    return in_format(out, mode != "circular" and suggests_last(input._spec))

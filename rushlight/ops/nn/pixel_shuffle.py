@@ -9,6 +9,7 @@ from rushlight.core.shapes import numel
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import follows_image
 from rushlight.ops.view.windows import (
     Given,
     bordered,
@@ -26,6 +27,7 @@ def _at_least(op: str, x: Value, rank: int) -> None:
 
 
 @composite("pixel_shuffle", method=False, pure=True)
+@follows_image
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     """(..., c * r * r, h, w) as (..., c, h * r, w * r).
 
@@ -49,6 +51,7 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
 
 
 @composite("pixel_unshuffle", method=False, pure=True)
+@follows_image
 def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     """(..., c, h * r, w * r) as (..., c * r * r, h, w)."""
     _at_least("pixel_unshuffle", input, 3)
@@ -67,6 +70,7 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
 
 
 @composite("channel_shuffle", method=False, pure=True)
+@follows_image
 def channel_shuffle(input: Value, groups: int) -> Value:
     """Channels (dimension 1) in g groups, interleaved: the first of each group first."""
     _at_least("channel_shuffle", input, 3)

@@ -17,6 +17,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import follows_image
 from rushlight.ops.view.windows import Given, Sizes, bordered, check_fits, each, windows
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
@@ -211,6 +212,7 @@ def max_pool1d(
 
 
 @composite("max_pool2d", method=False, pure=True)
+@follows_image
 def max_pool2d(
     input: Value,
     kernel_size: Given,
@@ -235,6 +237,7 @@ def max_pool2d(
 
 
 @composite("max_pool3d", method=False, pure=True, autocast={"cpu": "float32"})
+@follows_image
 def max_pool3d(
     input: Value,
     kernel_size: Given,
@@ -288,10 +291,11 @@ def _avg_pool(
     pool = Pool(op, input, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise ShapeError(f"{op}: divisor_override must not be zero")
-    total = reductions.sum(pool.flat(input, 0), pool.axis)
+    flat = pool.flat(input, 0)
     divisor = divisor_override or _divisor(pool, input, count_include_pad)
     if input._spec.dtype.kind == "f":
-        return e.div(total, divisor)
+        return e.cast(e.div(reductions.wide_sum(flat, pool.axis), divisor), input._spec.dtype)
+    total = reductions.sum(flat, pool.axis)
     # Integers divide towards zero.
     return e.floor_divide(e.sub(total, e.fmod(total, divisor)), divisor)
 
@@ -317,6 +321,7 @@ def avg_pool1d(
 
 
 @composite("avg_pool2d", method=False, top=False, out="exact", pure=True)
+@follows_image
 def avg_pool2d(
     input: Value,
     kernel_size: Given,
@@ -399,6 +404,7 @@ def lp_pool1d(
 
 
 @composite("lp_pool2d", method=False, top=False)
+@follows_image
 def lp_pool2d(
     input: Value,
     norm_type: float,

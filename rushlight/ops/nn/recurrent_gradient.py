@@ -9,8 +9,8 @@ from rushlight.core.shapes import numel
 from rushlight.ops.family.build import built
 from rushlight.ops.nn import recurrent_formulas as f
 from rushlight.ops.nn.recurrent_launches import Launches, Places
-from rushlight.ops.nn.recurrent_steps import Chunk
-from rushlight.ops.view import views
+from rushlight.ops.nn.recurrent_steps import START, Chunk
+from rushlight.ops.view.laid import copy_into
 
 PART = 1 << 18  # bytes of a weight's gradient that are summed at a time
 
@@ -27,6 +27,9 @@ class Backward:
         self.launches, self.layer = launches, launches.layer
         layer, dtype = self.layer, launches.dtype
         self.asked, self.came = asked, came
+        # Whether each step's states lie where those before the next are read: Note [Recurrent
+        # chunks] 5.
+        self.joins = layer.is_even and not layer.is_simple
         self.names = (
             *[f"d_{name}" for name in asked],
             *[f"g_{name}" for name in came],
@@ -45,12 +48,13 @@ class Backward:
         self.sums = built(launches.pool, f.column_sums(dtype))
         self.add = built(launches.pool, f.sum_kernel(dtype))
         self.wanted = self._wanted()
+        self.counts = (*self.wanted.values(), *launches.wanted())
 
     def _turn(self, rows: int, columns: int) -> Any:
         """A copy of a matrix from its transpose."""
         strides = (columns, 1), (1, rows)
         pool, dtype = self.launches.pool, self.launches.dtype
-        run, tail = views.copy_into(pool, dtype, (rows, columns), *strides)
+        run, tail = copy_into(pool, dtype, (rows, columns), *strides)
         return lambda to, source: run(to, source, *tail)
 
     def _slope(self, rows: int, given: bool) -> Any:
@@ -70,17 +74,22 @@ class Backward:
     def _wanted(self) -> dict[str, int]:
         """The elements of scratch blocks by name, besides those of `Launches.run`.
 
-        The slopes lie over a chunk's gates, where these were made again.
+        Of chunks that are run again the slopes lie over the gates. A weight's `part` lies over the
+        memories, which are not read any more.
         """
         layer, launches = self.layer, self.launches
         most = max(chunk.rows for chunk in launches.chunks)
         again = layer.keeps < len(launches.chunks) and not layer.is_simple
         largest = max(map(numel, self.matrices.values()), default=0)
+        part = max(layer.gates, layer.hidden, min(PART // launches.size, largest))
+        before, apart = most, most if again else 0
+        if again and self.joins:
+            before, apart = most + layer.batch, 0
         return {
-            "out_again": most * layer.shown if again else 0,
-            "beside_again": most * layer.hidden if again else 0,
-            "before_h": most * layer.shown,
-            "before_c": most * layer.hidden if layer.is_lstm else 0,
+            "out_again": apart * layer.shown,
+            "beside_again": (apart if layer.is_lstm else most if again else 0) * layer.hidden,
+            "before_h": before * layer.shown,
+            "before_c": max(before * layer.hidden, part) if layer.is_lstm else 0,
             "slopes": max(most * layer.gates, largest),
             "slopes_h": most * layer.gates if layer.mode == "GRU" else 0,
             "d_h": 0 if "h" in self.asked else layer.batch * layer.shown,
@@ -88,14 +97,16 @@ class Backward:
             "inner": most * layer.hidden if layer.projects else 0,
             "d_out": most * layer.shown if layer.projects else 0,
             "d_inner": layer.batch * layer.hidden if layer.projects else 0,
-            "part": max(layer.gates, layer.hidden, min(PART // launches.size, largest)),
+            "part": 0 if layer.is_lstm else part,
         }
 
     def __call__(self, *addresses: int) -> None:
         launches = self.launches
         given = dict(zip(self.names, addresses, strict=True))
-        with launches.scratch(*self.wanted.values(), *launches.wanted()) as blocks:
+        with launches.scratch(*self.counts) as blocks:
             places = dict(zip(self.wanted, blocks, strict=False)) | given
+            if self.layer.is_lstm:
+                places["part"] = places["before_c"]
             self._begin(places)
             for number, chunk in enumerate(reversed(launches.chunks)):
                 here = self._chunk_places(chunk, places, blocks)
@@ -117,23 +128,22 @@ class Backward:
     def _chunk_places(self, chunk: Chunk, places: Places, blocks: list[int]) -> Places:
         """Addresses of a chunk's own blocks; those that were not kept are filled again."""
         layer, launches, size = self.layer, self.launches, self.launches.size
-        here = dict(places)
+        here, pieces = dict(places), chunk.before
         if chunk in launches.kept:
             here["out"] = places["out"] + chunk.low * layer.shown * size
             made = (here["out"], 0) if layer.is_simple else launches.kept_at(chunk, places)
             here["gates"], here["beside"] = made
         else:
-            here["gates"], here["beside"] = here["slopes"], here["beside_again"]
-            here["out"] = here["slopes"] if layer.is_simple else here["out_again"]
-            scratch = blocks[len(self.wanted) :]
-            launches.run(chunk, places, here["gates"], here["beside"], here["out"], scratch)
+            self._run_again(chunk, here, blocks[len(self.wanted) :])
+            if self.joins:
+                pieces = tuple(piece for piece in pieces if piece.source == START)
         start = launches.start(chunk, places)
         made = (here["out"], here["beside"])
         for i, (name, width) in enumerate(
             zip(layer.states, (layer.shown, layer.hidden), strict=False)
         ):
             sources = (start[i], made[i], places[name])
-            launches.gather(here[f"before_{name}"], chunk.before, sources, width)
+            launches.gather(here[f"before_{name}"], pieces, sources, width)
         if layer.projects:
             shown = launches.map(
                 f.lstm_shown(launches.dtype),
@@ -143,6 +153,19 @@ class Backward:
             )
             shown(here["inner"], here["gates"] + 3 * layer.hidden * size, here["beside"])
         return here
+
+    def _run_again(self, chunk: Chunk, here: Places, scratch: list[int]) -> None:
+        """Fill a chunk's gates, memories and outputs, and note where they are."""
+        layer, launches = self.layer, self.launches
+        here["gates"], here["beside"] = here["slopes"], here["beside_again"]
+        here["out"] = here["slopes"] if layer.is_simple else here["out_again"]
+        names = [("before_h", "out", layer.shown)]
+        names += [("before_c", "beside", layer.hidden)] if layer.is_lstm else []
+        for before, after, width in names if self.joins else ():
+            step = layer.batch * width * launches.size
+            here[after] = here[before] + (0 if layer.reverse else step)
+            here[before] += step if layer.reverse else 0
+        launches.run(chunk, here, here["gates"], here["beside"], here["out"], scratch)
 
     # ---- steps ----
 
@@ -192,9 +215,6 @@ class Backward:
         slopes = here["slopes"]
         after = here["slopes_h"] if layer.mode == "GRU" else slopes
         rows = here["rows"] + chunk.low * layer.width * size
-        if "rows" in self.asked:
-            to = here["d_rows"] + chunk.low * layer.width * size
-            launches.back(to, slopes, here["w_ih"], chunk.rows, layer.gates, layer.width)
         pairs = {
             "w_ih": (rows, slopes),
             "w_hh": (here["before_h"], after),
@@ -218,6 +238,9 @@ class Backward:
             self.sums(to, after if name == "b_hh" else slopes, 1, chunk.rows, m, m, 0, 1, 0, m, 1)
             if not first:
                 self._add(here[f"d_{name}"], to, m)
+        if "rows" in self.asked:  # last: they may lie over the rows
+            to = here["d_rows"] + chunk.low * layer.width * size
+            launches.back(to, slopes, here["w_ih"], chunk.rows, layer.gates, layer.width)
 
     def _finish(self, places: Places) -> None:
         """Turn the sums into the gradients."""

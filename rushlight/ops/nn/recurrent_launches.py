@@ -14,7 +14,7 @@ from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.nn import recurrent_formulas as f
 from rushlight.ops.nn.recurrent_steps import INITIAL, START, Chunk, Piece, chunks_of
-from rushlight.ops.view import views
+from rushlight.ops.view.laid import fill_kernel
 from rushlight.scalar.ir import arg
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
@@ -46,6 +46,11 @@ class Layer:
     @property
     def projects(self) -> bool:
         return self.shown != self.hidden
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all steps have as many rows."""
+        return len(set(self.counts)) == 1
 
     @property
     def gates(self) -> int:
@@ -141,7 +146,7 @@ class Launches:
         compute = compute_type(dtype)
         self.contract = built(pool, Contract(dtype, compute))
         self.copy = built(pool, Map((dtype,), (dtype,), (), (arg(0, compute),), 0, ("1", "1")))
-        self.fill = built(pool, views.fill_kernel(dtype))
+        self.fill = built(pool, fill_kernel(dtype))
         bias = layer.mode == "GRU" and layer.bias
         if layer.is_simple:
             formula = f.simple_step(dtype, layer.mode)
@@ -181,7 +186,13 @@ class Launches:
 
     def scratch(self, *counts: int) -> Scratch:
         """Blocks of so many elements each."""
-        return Scratch(self.pool, *[room_for(max(count, 1) * self.size) for count in counts])
+        return Scratch(self.pool, *self._rooms(counts))
+
+    def scratch_bytes(self, *counts: int) -> int:
+        return sum(self._rooms(counts))
+
+    def _rooms(self, counts: Sequence[int]) -> list[int]:
+        return [room_for(max(count, 1) * self.size) for count in counts]
 
     def gather(self, to: int, pieces: Sequence[Piece], sources: Sequence[int], width: int) -> None:
         """Copy rows of states; `sources` are addresses by the numbers of `Piece.source`."""

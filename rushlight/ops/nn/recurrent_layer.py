@@ -18,6 +18,7 @@ from rushlight.ops.nn.recurrent import States, Weights, loop
 from rushlight.ops.nn.recurrent_gradient import PART, Backward
 from rushlight.ops.nn.recurrent_launches import GATES, Forward, Launches, Layer
 from rushlight.ops.view import views
+from rushlight.tape.memory.requirement import gradient_bytes, leaves_to_come
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import is_followed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
@@ -60,9 +61,13 @@ class Recurrent(Op):
         layer = _layer(ins, static)
         names = (*layer.results, *layer.saves)
         outs = [Spec.of(pool, dtype, layer.shape(name, dtype)) for name in names]
-        launch = Forward(Launches(pool, layer, dtype))
+        launches = Launches(pool, layer, dtype)
+        launch = Forward(launches)
         cost, products = _cost(layer), _products(layer)
-        return Plan(self, ins, outs, launch, static, cost=cost, products=products)
+        plan = Plan(self, ins, outs, launch, static, cost=cost, products=products)
+        plan.rest += launches.scratch_bytes(*launch.wanted)
+        plan.roomy = layer.keeps > 0
+        return plan
 
     def make_grad(self, plan: Plan, needs: int) -> Grad:
         layer, n = _layer(plan.ins, plan.static), len(plan.ins)
@@ -109,7 +114,11 @@ class RecurrentGradient(Op):
         again = 1 - layer.keeps / len(launches.chunks)
         launch = Backward(launches, asked, came)
         cost, products = _cost(layer) * (2 + again), _products(layer) * 2
-        return Plan(self, ins, outs, launch, static, cost=cost, products=products)
+        plan = Plan(self, ins, outs, launch, static, cost=cost, products=products)
+        plan.over = [(asked.index("rows"), len(came))] if "rows" in asked else ()
+        plan.rest += launches.scratch_bytes(*launch.counts)
+        plan.roomy = layer.keeps > 0
+        return plan
 
 
 _recurrent = Recurrent(NAME, "All steps of one direction of a recurrent layer.")
@@ -162,9 +171,9 @@ def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
     """The number of chunks of which all is saved: see `Layer.keeps`.
 
     Inside a budget they are as many as leave room for the backward passes of this layer and of
-    `later` ones like it: the states and the weights' gradients of each, and, of one layer, the
-    output's gradient and what a chunk takes. The inputs' gradient takes the room of temporaries of
-    the caller, which are gone by then.
+    `later` ones like it: the states of each, the gradients of all leaves that have none, and, of
+    one layer, the output and its gradient and what a chunk takes. The rows are in use now, and
+    their gradient is written over them.
     """
     if not any(map(is_followed, operands)):
         return -1
@@ -180,9 +189,10 @@ def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
         return sum(numel(layer.shape(name, spec.dtype)) for name in names) * size
 
     states = layer.shown + (layer.hidden if layer.is_lstm else 0)
-    scratch = (most + layer.batch) * (layer.gates + states) * size + PART
-    needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts, *layer.weights)
-    room = pool.limit - pool.live - needed - scratch
+    blocks = layer.gates + (1 if layer.is_even else 2) * states
+    scratch = (most + layer.batch) * blocks * size + (0 if layer.is_lstm else PART)
+    needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts)
+    room = pool.limit - pool.live - needed - scratch - gradient_bytes(leaves_to_come(pool))
     each = (layer.gates + layer.hidden) * size
     if layer.is_simple or room >= layer.rows * each:
         return len(chunks) if room >= 0 else 0

@@ -9,6 +9,8 @@
    launches, so that the backward pass needs the gates of one chunk at a time.
 4. Of packed sequences in order of length each step has its own number of rows. Where it falls some
    sequences end, where it grows (against time) some begin with their initial state.
+5. Where all steps have as many rows, and a chunk is run again, the states before its steps are the
+   states after them a step further: both are one block, with a step more than the chunk has.
 """
 
 from __future__ import annotations

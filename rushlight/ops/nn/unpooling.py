@@ -13,6 +13,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import follows_image
 from rushlight.ops.view.windows import Given, Sizes, each
 from rushlight.tape.record.value import Value
 
@@ -99,6 +100,7 @@ def max_unpool1d(
 
 
 @composite("max_unpool2d", method=False, top=False, autocast={"cpu": "float32"})
+@follows_image
 def max_unpool2d(
     input: Value,
     indices: Value,

@@ -5,10 +5,11 @@
    Before `make` nothing visible to the program has changed, so an error while they are collected
    (no memory, a refused gradient) leaves parameters, state and counters unchanged. After that
    nothing allocates or fails.
-2. Where nothing has a recipe and a kernel's plan is known, a move is one tuple, (function, *args),
-   of a builtin function. They run in one C call of the interpreter, which handles no signal: Ctrl-C
-   comes before the first or after the last.
-3. Other moves (`Write`) are made while signals are blocked; see `inplace.finish_all`.
+2. Where a kernel's plan is known and its operands have no recipe, a move is one tuple, (function,
+   *args), of a builtin function. They run in one C call of the interpreter, which handles no
+   signal: Ctrl-C comes before the first or after the last.
+3. Where something has a recipe, they and other moves (`Write`) are made while signals are blocked;
+   see `inplace.finish_all`.
 4. On a device with lists (Note [Lists of operands]) the launches of one kernel with the same
    numbers are one.
 """
@@ -26,6 +27,7 @@ from typing import Any
 from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.view.inplace import Update, Write, finish_all, plan_sum
+from rushlight.tape.memory import replay
 from rushlight.tape.memory.recipe import no_recipes
 from rushlight.tape.record.source_line import CALLED, user_frame
 from rushlight.tape.record.state import STATE, impure
@@ -58,7 +60,9 @@ class Moves:
         self.ends: list[tuple[Any, ...]] = []  # acts that come after all others
         # By launch and numbers: a plan, and items by the address of what they write to first.
         self.lists: dict[tuple[Any, ...], tuple[Any, dict[int, tuple[int, ...]]]] = {}
-        self.quick = no_recipes() and not STATE.get().special  # no write needs preparation
+        state = STATE.get()
+        # Whether launches may be collected: nothing but a region is around them.
+        self.quick = not state.special or (state.regional and state.saving is None)
 
     def add(self, update: Update, values: tuple[Value, ...], params: tuple[float, ...]) -> None:
         """`update(values, params)`."""
@@ -134,9 +138,9 @@ class Moves:
                 self.acts += listed((*items.values(),), params)
         if self.ends:
             self.acts += self.ends
-        if self.writes or not storages:
+        if self.writes or not storages or not no_recipes():
             if self.writes or self.acts:
-                finish_all(self.writes, [*self.acts, (_mark, storages, place)])
+                finish_all(self.writes, [*self.acts, (_mark, storages, place)], storages)
             return
         unmarked, acting = iter(storages), starmap(call, self.acts)
         try:
@@ -149,6 +153,13 @@ class Moves:
             with Uninterrupted():
                 _mark(unmarked, place)
             raise
+
+
+def held_apart(value: Value) -> Value:
+    """The value, without a recipe: as a state it would keep what this step read for all later."""
+    if value._memory.recipe is not None:
+        replay.cut(value._memory)
+    return value
 
 
 def _mark(storages: Iterable[Storage], place: Any) -> None:
@@ -170,9 +181,10 @@ def add_all(
         if (
             moves.quick
             and plan.launch.__class__ is BuiltinFunctionType
+            and storage.address is not None
             and other.address is not None
         ):
-            at = storage.address + target._offset  # type: ignore[operator]
+            at = storage.address + target._offset
             moves.acts.append((plan.launch, at, at, other.address + value._offset, *plan.tail))
             moves.storages.append(storage)
             moves.read.append(value)

@@ -12,7 +12,9 @@ from rushlight.core.dtypes import (
     ARITHMETIC,
     FIELD,
     FLOAT,
+    FLOAT8,
     INTEGER,
+    STORED,
     DType,
     bool_,
     int64,
@@ -94,7 +96,7 @@ mul = elementwise(
     "mul",
     lambda x, y: x & y if _is_bool(x) else x * y,
     "Product, x * y.",
-    ANY,
+    STORED,
     rounds=False,
     of_numbers=True,
     operator="mul",
@@ -185,7 +187,7 @@ minimum = elementwise(
     vjp=_smaller_vjp,
     inplace="",
 )
-abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.", ARITHMETIC)
+abs = elementwise("abs", lambda x: s.absolute(x), "Absolute value.", (*ARITHMETIC, *FLOAT8))
 sign = elementwise(
     "sign",
     lambda x: x if _is_bool(x) else _sign(x),
@@ -303,8 +305,8 @@ round = elementwise(
     rounds=True,
 )
 
-eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", ANY, result=bool_, operator="eq")
-ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", ANY, result=bool_, operator="ne")
+eq = elementwise("eq", lambda x, y: x.eq(y), "x == y.", STORED, result=bool_, operator="eq")
+ne = elementwise("ne", lambda x, y: x.ne(y), "x != y.", STORED, result=bool_, operator="ne")
 # False is less than True; the instruction `lt` does not compare bools.
 lt = elementwise(
     "lt", lambda x, y: ~x & y if _is_bool(x) else x < y, "x < y.", ALL, result=bool_, operator="lt"
@@ -376,18 +378,18 @@ isnan = elementwise(
     "isnan",
     lambda x: s.isnan(x) if x.dtype.kind in "fc" else const(False, bool_),
     "Is not a number.",
-    ANY,
+    STORED,
     result=bool_,
     inplace="",
 )
 isinf = elementwise(
-    "isinf", lambda x: _either_part(_is_inf, x), "Is infinite.", ANY, result=bool_, inplace=""
+    "isinf", lambda x: _either_part(_is_inf, x), "Is infinite.", STORED, result=bool_, inplace=""
 )
 isfinite = elementwise(
     "isfinite",
     lambda x: ~_either_part(lambda p: ~_is_finite(p), x),
     "Is neither infinite nor NaN.",
-    ANY,
+    STORED,
     result=bool_,
     inplace="",
 )
@@ -396,7 +398,7 @@ select = elementwise(
     "where",
     lambda c, x, y: s.where(s.cast(c, bool_), x, y),
     "x where the condition holds, else y.",
-    ANY,
+    STORED,
     conditions=(0,),
     listed=False,
     rounds=True,
@@ -477,7 +479,9 @@ softsign = elementwise(
     method=False,
     top=False,
 )
-clone = elementwise("clone", lambda x: x, "A copy in memory of its own.", ANY, inplace="", out="")
+clone = elementwise(
+    "clone", lambda x: x, "A contiguous copy.", STORED, inplace="", out="", layout="packed"
+)
 _MIDDLE = 1 << 63
 
 
@@ -502,12 +506,13 @@ _CASTS = {
         f"to_{dtype.name}",
         _CAST_BODIES.get(dtype, lambda x: x),
         f"Cast to {dtype.name}.",
-        ANY,
+        STORED,
         result=dtype,
+        layout="kept",
         method=False,
         top=False,
     )
-    for dtype in ANY
+    for dtype in STORED
 }
 
 

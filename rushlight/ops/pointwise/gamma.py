@@ -16,6 +16,7 @@ from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import packed
 from rushlight.scalar import build as s, gamma
 from rushlight.scalar.hyperbolic import erfc
 from rushlight.scalar.ir import Expr, const
@@ -89,6 +90,7 @@ METHODS = (_method,)
 
 
 @composite("mvlgamma", inplace="result", out="cast", special="multigammaln")
+@packed
 def mvlgamma(input: Value, p: int) -> Value:
     """The logarithm of the multivariate gamma function of dimension p.
 

@@ -23,6 +23,7 @@ from rushlight.ops.pointwise import arithmetic as e, division
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import REGISTRY, composite, second_name
 from rushlight.ops.view import views
+from rushlight.ops.view.formats import packed
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.needed import Needed, is_followed
@@ -253,7 +254,8 @@ def masked_fill(input: Value, mask: Value, value: Any) -> Value:
         [mask._spec.shape, input._spec.shape], "masked_fill", [mask._spec, input._spec]
     )
     filled = e.select(mask, value, input)
-    return e.cast(filled, input._spec.dtype)
+    # Contiguous for any layout, as in PyTorch.
+    return views.contiguous(e.cast(filled, input._spec.dtype))
 
 
 def _beyond(outside: Expr, bound: Expr, x: Expr) -> Expr:
@@ -361,7 +363,8 @@ def _triangle(x: Value, diagonal: int, lower: bool) -> Value:
     away = e.sub(creation.arange(m, device=device), row)
     keep = e.le(away, diagonal) if lower else e.ge(away, diagonal)
     zero = creation.full((), 0, dtype=x._spec.dtype, device=device)
-    return e.select(keep, x, zero)
+    # Contiguous for any layout, as in PyTorch.
+    return views.contiguous(e.select(keep, x, zero))
 
 
 @composite("tril", inplace="result", out="exact", pure=True)
@@ -445,6 +448,7 @@ def reduced(loss: Value, reduction: str, op: str) -> Value:
 
 
 @composite("one_hot", method=False, top=False)
+@packed
 def one_hot(tensor: Value, num_classes: int = -1) -> Value:
     """1 at the index, 0 elsewhere, along a new last dimension.
 

@@ -251,7 +251,7 @@ def _times_log(x: Expr, y: Expr, log: Expr) -> Expr:
 
 
 def _xlogy_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    flat = x.eq(0) & (y <= 0)
+    flat = (x.eq(0) | g.eq(0)) & (y <= 0)
     by_x = s.where(flat, _zero(g), g * s.log(s.where(flat, const(1, y.dtype), y)))
     return by_x, g * x / y
 
@@ -269,7 +269,7 @@ xlogy = elementwise(
 
 
 def _xlog1py_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    flat = x.eq(0) & (y <= -1)
+    flat = (x.eq(0) | g.eq(0)) & (y <= -1)
     by_x = s.where(flat, _zero(g), g * s.log(s.where(flat, const(1, y.dtype), y + 1)))
     return by_x, g * x / (y + 1)
 

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import (
+    FLOAT8,
     DType,
     float32,
     float64,
     get_default,
+    int32,
     int64,
     integer_range,
     uint64,
 )
 from rushlight.core.errors import KindError, RushlightError, UnsupportedDType
-from rushlight.core.shapes import Shape, broadcast_shapes
+from rushlight.core.shapes import Shape, Spec, broadcast_shapes
 from rushlight.ops.create import creation
 from rushlight.ops.create.dtype_limits import finfo
+from rushlight.ops.family import read_back
+from rushlight.ops.family.map import Formula, MapOp
 from rushlight.ops.family.no_derivative import with_zero_derivative
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.random.random import DIGITS, Generator, drawing, holds, integers, rand, randn
+from rushlight.ops.random.random import (
+    DIGITS,
+    NORMAL,
+    Generator,
+    draw_into,
+    drawing,
+    holds,
+    integers,
+    rand,
+    randn,
+    uniform_of,
+    uniform_op,
+    words_for,
+)
 from rushlight.ops.reduce import reductions
 from rushlight.ops.reduce.cumulative import cumsum
 from rushlight.ops.registry import composite
-from rushlight.ops.sort.searchsorted import searchsorted
+from rushlight.ops.sort.searchsorted import search
 from rushlight.ops.sort.sort import topk
 from rushlight.ops.view import complex_parts, inplace, views
+from rushlight.scalar import build as s
+from rushlight.scalar.ir import arg
+from rushlight.tape.program.memo import memo
 from rushlight.tape.record import call
+from rushlight.tape.record.op import Static
 from rushlight.tape.record.value import Value
+from rushlight.tape.vmap.batched import physical_of
 
 
 def _open_uniform(shape: Shape, dtype: DType, device: Any, generator: Generator | None) -> Value:
@@ -54,7 +77,6 @@ def _floats_only(op: str, target: Value) -> None:
         )
 
 
-@drawing
 def normal_(
     self: Value, mean: float = 0, std: float = 1, *, generator: Generator | None = None
 ) -> Value:
@@ -66,15 +88,10 @@ def normal_(
         normal_(complex_parts.split(self), mean, std * math.sqrt(0.5), generator=generator)
         return self
     _floats_only("normal_", self)
-    if std < 0:
+    if not std >= 0:  # also NaN
         raise RushlightError(f"normal_: the deviation must not be negative, got {std}")
-    return _fill(
-        self,
-        lambda shape, dtype, device: e.add(
-            e.mul(randn(shape, dtype=dtype, device=device, generator=generator), float(std)),
-            float(mean),
-        ),
-    )
+    count = 2 * words_for(self._spec)
+    return draw_into("normal_", self, NORMAL, count, (float(std), float(mean)), generator)
 
 
 @drawing
@@ -96,17 +113,23 @@ def log_normal_(
     )
 
 
+@functools.cache
+def _most(dtype: DType) -> float:
+    return finfo(dtype).max
+
+
 def _bounds(
     op: str, bounds: tuple[Any, ...], named: dict[str, Any], low: Any, high: Any
 ) -> tuple[Any, Any]:
     """`from` and `to`, by position or by name: the first is a keyword of Python's."""
+    if len(bounds) == 2 and not named:
+        return bounds
     given = dict(zip(("from", "to"), bounds, strict=False)) | named
     if len(bounds) > 2 or set(given) - {"from", "to"}:
         raise TypeError(f"{op}: takes from and to, got {bounds} and {named}")
     return given.get("from", low), given.get("to", high)
 
 
-@drawing
 def uniform_(
     self: Value, *bounds: float, generator: Generator | None = None, **named: float
 ) -> Value:
@@ -121,18 +144,14 @@ def uniform_(
     low, high = _bounds("uniform_", bounds, named, 0.0, 1.0)
     if low > high:
         raise RushlightError(f"uniform_: from {low} to {high} there is nothing")
-    most = finfo(self._spec.dtype).max
+    most = _most(self._spec.dtype)
     if not -most <= low <= high <= most or high - low > most:
         raise RushlightError(
             f"uniform_: {low} to {high} is more than {self._spec.dtype.name} holds, {-most} to "
             f"{most}"
         )
-    spec = self._spec
-    # In the dtype itself, so that rounding does not reach the upper bound of (0, 1).
-    u = rand(spec.shape, dtype=spec.dtype, device=spec.device.device.name, generator=generator)
-    return inplace.copy_(
-        self, u if (low, high) == (0, 1) else e.add(e.mul(u, float(high - low)), float(low))
-    )
+    spec, numbers = self._spec, (float(high - low), float(low))
+    return draw_into("uniform_", self, uniform_op(spec.dtype), words_for(spec), numbers, generator)
 
 
 @drawing
@@ -147,6 +166,8 @@ def random_(
         bounds = (0, *bounds)
     low, high = _bounds("random_", bounds, named, 0, None)
     spec = self._spec
+    if spec.dtype in FLOAT8:
+        raise UnsupportedDType(f"random_: no random integers of {spec.dtype!r}; cast others to it")
     if high is None:
         high = _beyond(spec.dtype)
     if not (isinstance(low, int) and isinstance(high, int)):
@@ -244,7 +265,7 @@ def normal(
     tensors = [call.detached(v) for v in (mean, std) if isinstance(v, Value)]
     if not tensors and size is None:
         raise TypeError("normal: pass a size, or a tensor of means or deviations")
-    if not isinstance(std, Value) and std < 0:
+    if not isinstance(std, Value) and not std >= 0:
         raise RushlightError(f"normal: the deviation must not be negative, got {std}")
     if tensors and size is not None:
         raise TypeError(
@@ -286,7 +307,7 @@ def multinomial(
         raise RushlightError(
             f"multinomial: weights are floats in 1 or 2 dimensions, got {input._spec!r}"
         )
-    if num_samples <= 0 or (not replacement and num_samples > shape[-1]):
+    if num_samples <= 0 or shape[-1] < (1 if replacement else num_samples):
         raise RushlightError(
             f"multinomial: {num_samples} samples cannot be drawn from {shape[-1]} places"
         )
@@ -298,24 +319,74 @@ def multinomial(
         waits = e.neg(e.log(_open_uniform(shape, dtype, device, generator)))
         # A weight of 0 loses to every other, for any exponential.
         return topk(e.select(e.gt(weights, 0), e.div(weights, waits), -1.0), num_samples).indices
+    return places_in(weights, num_samples, generator)
+
+
+def places_in(weights: Value, count: int, generator: Generator | None = None) -> Value:
+    """Positions drawn with replacement; the weights of each row are those of a distribution."""
+    spec = weights._spec
+    u = uniform_of(Spec.of(spec.device, spec.dtype, (*spec.shape[:-1], count)), generator)
+    return _places_of(weights, u)
+
+
+class _Mark(MapOp):
+    """A uniform number times a sum; 0 where that is rounded up to the sum."""
+
+    __slots__ = ()
+
+    def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
+        dtype = ins[0].dtype
+        mark, total = arg(0, dtype) * arg(1, dtype), arg(1, dtype)
+        return Formula((dtype, dtype), (), (dtype,), (s.where(mark < total, mark, 0.0),))
+
+
+_mark = _Mark("mark", "A place in a sum.")
+
+
+@memo
+def _places_of(weights: Value, u: Value) -> Value:
+    """The places of uniform numbers in the running sums of weights."""
     sums = cumsum(weights, -1)
-    total = views.narrow(sums, -1, shape[-1] - 1, 1)
-    u = rand((*shape[:-1], num_samples), dtype=dtype, device=device, generator=generator)
-    mark = e.mul(u, total)
-    # Rounded up to the end.
-    mark = e.select(e.lt(mark, total), mark, 0.0)
-    return searchsorted(sums, mark, right=True)
+    total = views.narrow(sums, -1, weights._spec.shape[-1] - 1, 1)
+    return search(sums, call.call(_mark, (u, total)), right=True)
+
+
+def _met_by(weights: Sequence[float], width: int, distinct: int) -> int:
+    """`_are_distributions` of numbers, in rows of a width."""
+    good = all(0 <= w < math.inf for w in weights)
+    rows = range(0, len(weights), width)
+    enough = all(sum(w > 0 for w in weights[i : i + width]) >= distinct for i in rows)
+    return good + 2 * enough
+
+
+@memo
+def _are_distributions(weights: Value, distinct: int) -> Value:
+    """1 where all weights are finite and not negative, and 2 where each row has enough of them."""
+    good = e.logical_and(e.ge(weights, 0), e.lt(weights, math.inf))
+    enough = e.ge(reductions.sum(e.gt(weights, 0), -1), distinct)
+    first, second = (reductions.amin(e.cast(each, int32)) for each in (good, enough))
+    return e.add(first, e.mul(second, 2))
+
+
+_FEW = 64  # elements that are read in less time than a program takes to check them
 
 
 def _check_weights(weights: Value, distinct: int) -> None:
-    """Raise for weights that are no distribution."""
-    if not holds(weights, lambda v: e.logical_and(e.ge(v, 0), e.lt(v, math.inf))):
+    """Raise for weights that are no distribution; not where the host would have to wait."""
+    limits = weights._spec.device.device.limits
+    if limits.asynchronous or not limits.computes or not weights._spec.numel:
+        return
+    whole = call.detached(physical_of(weights))
+    if whole._spec.numel <= _FEW:
+        met = _met_by(read_back.read(whole), weights._spec.shape[-1], distinct)
+    else:
+        met = read_back.read(_are_distributions(whole, distinct))[0]
+    if not met & 1:
         raise RushlightError(
             "multinomial: weights must be finite and not negative; there is an Inf, a NaN or one "
             "below 0"
         )
-    places = reductions.sum(e.gt(weights, 0), -1)
-    if not holds(places, lambda count: e.ge(count, distinct)):
+    if not met & 2:
         raise RushlightError(
             f"multinomial: {distinct} different places need as many weights above 0 in every row "
             f"of {weights._spec!r}"

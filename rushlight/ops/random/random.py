@@ -24,6 +24,7 @@ from typing import Any
 
 from rushlight.core.dtypes import (
     FLOAT,
+    FLOAT8,
     DType,
     bfloat16,
     compute_type,
@@ -64,7 +65,7 @@ from rushlight.ops.family.no_derivative import with_zero_derivative
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
-from rushlight.ops.view import complex_parts
+from rushlight.ops.view import complex_parts, inplace
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, const, index, param
 from rushlight.scalar.philox import normal, random_word, uniform, word_pair, words_of
@@ -301,25 +302,38 @@ def holds(x: Value, condition: Callable[[Value], Value]) -> bool:
     return read_back.read(reductions.amin(e.cast(condition(call.detached(x)), int32)))[0] == 1
 
 
-def _uniform(bits: int) -> Constant:
+def _uniform(bits: int) -> tuple[Constant, Constant]:
     """Numbers of so many bits for dtypes narrower than float32: rounding must not reach 1."""
 
     def body(compute: DType, seed: Expr, position: Expr) -> Expr:
         number = uniform(seed, position + index() * words_of(compute), compute)
         return number if bits >= 24 else s.floor(number * float(1 << bits)) * (1 / (1 << bits))
 
-    return Constant("rand", body, (int64, int64), "Uniform in [0, 1).")
+    return (
+        Constant("rand", body, (int64, int64), "Uniform in [0, 1)."),
+        Constant("uniform", _scaled(body), _SCALED, "Uniform numbers times a width, plus a start."),
+    )
 
 
+def _normal_body(compute: DType, seed: Expr, position: Expr) -> Expr:
+    return normal(seed, position + index() * (2 * words_of(compute)), compute)
+
+
+def _scaled(body: Callable[..., Expr]) -> Callable[..., Expr]:
+    """The numbers of a body, times a factor, plus another number."""
+
+    def scaled(compute: DType, seed: Expr, position: Expr, factor: Expr, more: Expr) -> Expr:
+        return body(compute, seed, position) * factor + more
+
+    return scaled
+
+
+_SCALED = (int64, int64, None, None)
 _whole = _uniform(24)
 _UNIFORM = {float16: _uniform(11), bfloat16: _uniform(8), float32: _whole, float64: _whole}
-_normal = Constant(
-    "randn",
-    lambda compute, seed, position: normal(
-        seed, position + index() * (2 * words_of(compute)), compute
-    ),
-    (int64, int64),
-    "Normal with mean 0 and deviation 1.",
+_normal = Constant("randn", _normal_body, (int64, int64), "Normal with mean 0 and deviation 1.")
+NORMAL = Constant(
+    "normal", _scaled(_normal_body), _SCALED, "Normal numbers times a deviation, plus a mean."
 )
 
 
@@ -376,6 +390,45 @@ def _drawn_complex(draw: Callable[..., Value], spec: Spec, scale: float, **named
     return call.detached(complex_parts.joined(drawn if scale == 1 else e.mul(drawn, scale)))
 
 
+def uniform_op(dtype: DType) -> Constant:
+    """Uniform numbers times a width, plus a start; `words_for` says how many words they take."""
+    return _UNIFORM[dtype][1]
+
+
+def draw_into(
+    name: str,
+    target: Value,
+    op: Constant,
+    count: int,
+    numbers: tuple[float, float],
+    given: Generator | None,
+) -> Value:
+    """Store what an op makes of as many random words and two numbers."""
+    state = STATE.get()
+    if state.special or not target._spec.contiguous or (state.grad and target._node is not None):
+        inplace.check_record(target, name)
+        return _copy_into(target, op, count, numbers, given)
+    generator = _stream(given)
+    words = generator.take(count)
+    try:
+        plan = call.plan_for(op, (), (target._spec,))
+        if not inplace.launched(plan, target, (), (*words, *numbers)):
+            inplace.check_writable(target, name)
+            inplace.write(target, plan, (), (*words, *numbers))
+    except BaseException:
+        generator.give_back(words, count)
+        raise
+    return target
+
+
+@drawing
+def _copy_into(
+    target: Value, op: Constant, count: int, numbers: tuple[Any, ...], generator: Generator | None
+) -> Value:
+    spec = Spec.of(target._spec.device, target._spec.dtype, target._spec.shape)
+    return inplace.copy_(target, _draw(op, (), (spec,), numbers, count, generator))
+
+
 @composite("rand", method=False, out="made")
 def rand(
     *size: Any,
@@ -392,9 +445,12 @@ def rand(
             _drawn_complex(rand, spec, 1.0, device=device, generator=generator), requires_grad
         )
     check_dtypes("rand", [spec], FLOAT)
-    return requiring(
-        _draw(_UNIFORM[spec.dtype], (), (spec,), (), words_for(spec), generator), requires_grad
-    )
+    return requiring(uniform_of(spec, generator), requires_grad)
+
+
+def uniform_of(spec: Spec, generator: Generator | None) -> Value:
+    """Uniform numbers in [0, 1), of a float type."""
+    return _draw(_UNIFORM[spec.dtype][0], (), (spec,), (), words_for(spec), generator)
 
 
 @composite("randn", method=False, out="made")
@@ -474,6 +530,8 @@ def integers(op: str, spec: Spec, low: int, high: int, generator: Generator | No
         raise RushlightError(f"{op}: there is no integer from {low} to {high} - 1")
     if spec.dtype.kind == "c":
         raise DTypeError(f"{op}: random integers are of integer or float types, got {spec.dtype!r}")
+    if spec.dtype in FLOAT8:
+        raise UnsupportedDType(f"{op}: no random integers of {spec.dtype!r}; cast others to it")
     if spec.dtype.kind == "f":
         low, high = _inside(low, high, spec.dtype)
         least, most = (-65504, 65504) if spec.dtype is float16 else (-(1 << 63), (1 << 63) - 1)

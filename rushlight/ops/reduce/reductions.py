@@ -6,24 +6,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import (
-    ANY,
     COMPLEX,
     FIELD,
     FLOAT,
     INTEGER,
     NUMBER,
+    STORED,
     DType,
+    bfloat16,
     bool_,
+    float16,
     get_default,
     int32,
     int64,
+    real_type,
     uint8,
 )
 from rushlight.core.errors import BoundsError, DTypeError, ShapeError
 from rushlight.core.shapes import Shape, Spec, numel, wrap_dim
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.declare import elementwise, rowwise
-from rushlight.ops.family.rowwise import DeclaredRow, Rows, call_rows
+from rushlight.ops.family.rowwise import COMPUTE, DeclaredRow, Rows, call_rows
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
 from rushlight.ops.view import complex_parts as parts, views
@@ -47,6 +50,15 @@ def _expanded(g: Value, x: Any, dim: int, keepdim: bool) -> Value:
 
 _sum = rowwise(
     "sum", lambda r, x: r.sum(x), "Sum along an axis.", FIELD, kinds=("row",), rule=_expanded
+)
+_sum_of_halves = rowwise(
+    "sum",
+    lambda r, x: r.sum(x),
+    "Sum of halves along an axis, in float32.",
+    (float16, bfloat16),
+    kinds=("row",),
+    results=(COMPUTE,),
+    rule=lambda g, x, dim, keepdim: _expanded(e.cast(g, x.dtype), x, dim, keepdim),
 )
 _sum_int = rowwise(
     "sum_int",
@@ -163,7 +175,7 @@ _any = rowwise(
     "any",
     lambda r, x: r.max(s.cast(s.cast(x, bool_), int32)) > 0,  # the largest of no numbers is below 0
     "Any true.",
-    ANY,
+    STORED,
     kinds=("row",),
     results=(bool_,),
 )
@@ -171,7 +183,7 @@ _all = rowwise(
     "all",
     lambda r, x: s.cast(r.min(s.cast(s.cast(x, bool_), int32)), bool_),
     "All true.",
-    ANY,
+    STORED,
     kinds=("row",),
     results=(bool_,),
 )
@@ -234,6 +246,12 @@ def sum(
     return total if dtype is None else e.cast(total, dtype)
 
 
+def wide_sum(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """The sum of floats or complex numbers; of halves it is in float32, which has room for it."""
+    is_half = input._spec.dtype in (float16, bfloat16)
+    return reduce_dims(_sum_of_halves if is_half else _sum, input, dim, keepdim)
+
+
 @composite("mean", out="same", pure=True)
 def mean(
     input: Value, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
@@ -250,8 +268,13 @@ def mean(
         raise DTypeError(
             f"mean: takes floating point or complex, got {input._spec!r}; cast with .float() first"
         )
+    return e.cast(wide_mean(input, dim, keepdim), input._spec.dtype)
+
+
+def wide_mean(input: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+    """The mean; of halves it is in float32."""
     count = _count(input, dim, "mean")
-    total = reduce_dims(_sum, input, dim, keepdim)
+    total = wide_sum(input, dim, keepdim)
     return e.div(total, float(count)) if count else e.mul(total, float("nan"))
 
 
@@ -388,13 +411,30 @@ def var(
         >>> torch.var(torch.tensor([1.0, 2.0, 3.0]), correction=0)
         tensor(0.6667)
     """
+    made = wide_var(input, dim, unbiased, keepdim, correction)
+    return e.cast(made, real_type(input._spec.dtype))
+
+
+def wide_var(
+    input: Value,
+    dim: Dims | bool,
+    unbiased: bool | None,
+    keepdim: bool,
+    correction: float | None,
+) -> Value:
+    """The variance; of halves it is in float32, which has room for their squares."""
     if isinstance(dim, bool):  # var(x, unbiased)
         dim, unbiased = None, dim
     if unbiased is not None:
         correction = 1 if unbiased else 0
     correction = 1 if correction is None else correction
+    if not input._spec.differentiable:
+        raise DTypeError(
+            f"std and var take floating point or complex, got {input._spec!r}; cast with .float() "
+            "first"
+        )
     count = _count(input, dim, "var")
-    away = e.sub(input, mean(input, dim, True))
+    away = e.sub(input, wide_mean(input, dim, True))
     total = sum(size_squared(away), dim, keepdim)
     return e.div(total, float(max(count - correction, 0)))
 

@@ -6,7 +6,7 @@ import math
 import numbers
 from typing import Any, NamedTuple
 
-from rushlight.core.dtypes import FLOAT, DType, bool_, float32, int32, int64
+from rushlight.core.dtypes import FLOAT, DType, bool_, float32, int32, int64, real_type
 from rushlight.core.errors import DTypeError, KindError, RushlightError, ShapeError
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops.create import creation
@@ -153,7 +153,18 @@ def std(
         >>> torch.tensor([1.0, 2.0, 3.0]).std()
         tensor(1.)
     """
-    return _root(reductions.var(input, dim, unbiased, keepdim, correction=correction))
+    return _deviation(input, dim, unbiased, keepdim, correction)
+
+
+def _deviation(
+    input: Value,
+    dim: Dims | bool,
+    unbiased: bool | None,
+    keepdim: bool,
+    correction: float | None,
+) -> Value:
+    variance = reductions.wide_var(input, dim, unbiased, keepdim, correction)
+    return e.cast(_root(variance), real_type(input._spec.dtype))
 
 
 @composite("var_mean", method=False, pure=True)
@@ -181,8 +192,9 @@ def std_mean(
     correction: float | None = None,
 ) -> tuple[Value, Value]:
     """Standard deviation and mean over dimensions."""
-    variance, mean = var_mean(input, dim, unbiased, keepdim, correction=correction)
-    return _root(variance), mean
+    over = None if isinstance(dim, bool) else dim
+    deviation = _deviation(input, dim, unbiased, keepdim, correction)
+    return deviation, reductions.mean(input, over, keepdim)
 
 
 # ---- sums of selected elements ----

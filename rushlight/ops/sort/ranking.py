@@ -147,7 +147,8 @@ def _middle(op: str, input: Value, dim: int, keepdim: bool, kind: Any) -> Any:
     if x._spec.dtype.kind != "f":
         half = (size + 1) // 2
         values, places = (
-            views.slice_dim(v, dim, half - 1, 1) for v in ordered(x, dim, keep=half, op=op)
+            views.contiguous(views.slice_dim(v, dim, half - 1, 1))
+            for v in ordered(x, dim, keep=half, op=op)
         )
         return _result(kind, input, dim, keepdim, values, places)
     values, places = ordered(x, dim, op=op)

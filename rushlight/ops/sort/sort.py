@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import int64
 from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.core.shapes import Spec, wrap_dim
+from rushlight.core.shapes import Spec, kept_strides, wrap_dim
 from rushlight.kernel.shapes import Sort
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.saved_names import name_results
 from rushlight.ops.index.gather import block_of, merges, scatter_zero, sides_of
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import in_strides
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
 from rushlight.tape.record.value import Value
@@ -94,6 +95,11 @@ def ordered(
     return call.call(_sort, (x,), (dim, bool(descending), shape[dim] if keep is None else keep))
 
 
+def _laid(x: Value, results: Sequence[Value]) -> list[Value]:
+    """Sorted values in the layout of what was sorted, as in PyTorch."""
+    return [v if x._spec.contiguous else in_strides(v, kept_strides(x._spec)) for v in results]
+
+
 @composite("sort", out="exact", pure=True)
 def sort(
     input: Value, dim: int = -1, descending: bool = False, stable: bool | None = False
@@ -106,7 +112,7 @@ def sort(
         >>> torch.sort(torch.tensor([3, 1, 2]), descending=True)
         Sorted(values=tensor([3, 2, 1]), indices=tensor([0, 2, 1]))
     """
-    return Sorted(*ordered(input, dim, descending))
+    return Sorted(*_laid(input, ordered(input, dim, descending)))
 
 
 @composite("argsort", out="cast")
@@ -117,13 +123,13 @@ def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool 
         >>> torch.argsort(torch.tensor([3, 1, 2]))
         tensor([1, 2, 0])
     """
-    return ordered(call.detached(input), dim, descending, op="argsort")[1]
+    return _laid(input, ordered(call.detached(input), dim, descending, op="argsort")[1:])[0]
 
 
 @composite("msort", out="exact")
 def msort(input: Value) -> Value:
     """The elements in order along the first dimension."""
-    return ordered(input, 0, op="msort")[0]
+    return _laid(input, ordered(input, 0, op="msort")[:1])[0]
 
 
 @composite("topk", out="exact", pure=True)

@@ -31,6 +31,7 @@ from rushlight.ops.index.strided_views import strided_view
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface.signatures import explain
 from rushlight.ops.view import inplace, views
+from rushlight.ops.view.laid import copy_into
 from rushlight.tape.memory import replay
 from rushlight.tape.memory.windows import check_closed
 from rushlight.tape.record import call
@@ -38,7 +39,7 @@ from rushlight.tape.record.hook_tables import add_to
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.state import STATE, impure
 from rushlight.tape.record.value import Leaf, Value, history_of
-from rushlight.tape.record.written import mark_written
+from rushlight.tape.record.written import hide_write, mark_written
 from rushlight.tape.vmap.batched import physical_of
 
 
@@ -125,7 +126,7 @@ def grow(storage: Storage, room: int, name: str) -> None:
         replay.before_write(storage)
         pool: Any = storage.pool
         larger, old_room = Storage(pool, room), storage.room
-        copy, tail = views.copy_into(pool, int32, (old_room // 4,), (1,), (1,))
+        copy, tail = copy_into(pool, int32, (old_room // 4,), (1,), (1,))
         copy(larger.address, old, *tail)
         # `larger` takes the old block, and frees it.
         storage.address, larger.address = larger.address, old
@@ -144,16 +145,21 @@ def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None)
 
     New elements are uninitialised.
     """
+    shape = shape_of(sizes)
+    impure()
+    if shape == self._spec.shape and memory_format is None:
+        _no_record(self, "resize_")
+        return self
+    return resized(self, shape, strides_in("resize_", shape, memory_format))
+
+
+def resized(self: Value, shape: Shape, strides: Shape) -> Value:
+    """`resize_` to the strides of a dense layout."""
     impure()
     _no_record(self, "resize_")
-    shape = shape_of(sizes)
-    if shape == self._spec.shape and memory_format is None:
-        return self
     if numel(shape) * self._spec.dtype.itemsize >= 1 << 63:
         raise ShapeError(f"resize_: {list(shape)} has more elements than can be counted")
-    spec = Spec.of(
-        self._spec.device, self._spec.dtype, shape, strides_in("resize_", shape, memory_format)
-    )
+    spec = Spec.of(self._spec.device, self._spec.dtype, shape, strides)
     size = spec.dtype.itemsize
     base = self._base
     span = self._offset // size + numel(shape)
@@ -166,7 +172,7 @@ def resize_(self: Value, *sizes: int | Sequence[int], memory_format: Any = None)
             f"resize_: {self._spec!r} is part of a tensor with gradients and {list(shape)} reaches "
             "beyond it; use .clone() first"
         )
-    # Strides of a memory format are dense, so the span is all it needs.
+    # The strides are dense, so the span is all it needs.
     if span * size > self._memory.room:
         grow(self._memory, room_for(span * size), "resize_")
     _keep_all_bytes(self._memory)
@@ -276,7 +282,12 @@ def replace_data(x: Value, value: Value) -> None:
         raise DTypeError(
             f"data: {new!r} cannot take the place of {old!r}, which requires gradients"
         )
+    moved = value._memory is not x._memory
     adopt(x, call.detached(value))
+    if moved:
+        hide_write(x)  # `_version` does not count it, as in PyTorch
+    if same and type(edge) is Leaf:
+        edge.spec = x._spec  # its gradient has these strides
     if edge is not None and not same:
         leaf = x._node = Leaf(x)
         leaf.hooks, leaf.post_hooks = edge.hooks, edge.post_hooks

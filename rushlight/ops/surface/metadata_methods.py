@@ -15,6 +15,7 @@ from rushlight.tape.program.memo import memo
 from rushlight.tape.record import state
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.value import Output, Value
+from rushlight.tape.record.written import writes_of
 
 
 def _device(x: Value) -> str:
@@ -137,7 +138,7 @@ def _version(self: Value) -> int:
         raise RushlightError(
             f"_version: {self._spec!r} was made in inference_mode(), which counts no writes"
         )
-    return self._memory.version
+    return writes_of(self)
 
 
 METHODS = (
@@ -187,5 +188,5 @@ PROPERTIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "is_nested": (_never, "False: there are no nested tensors."),
     "layout": (lambda x: creation.strided, "`strided`, or the layout of a sparse tensor."),
     "output_nr": (_output_number, "Which result of its op this tensor is, from 0."),
-    "_version": (_version, "The number of writes into the tensor's memory."),
+    "_version": (_version, "The number of writes into the tensor's memory, but through `data`."),
 }

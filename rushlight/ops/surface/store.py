@@ -7,8 +7,9 @@ from typing import Any
 
 from rushlight.core.dtypes import castable, uint8
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError
+from rushlight.core.shapes import contiguous_strides
 from rushlight.ops.registry import REGISTRY, Out
-from rushlight.ops.surface.inplace_views import resize_
+from rushlight.ops.surface.inplace_views import resized
 from rushlight.ops.surface.out import check_exact
 from rushlight.ops.view import inplace
 from rushlight.tape.record.needed import edge_of
@@ -80,4 +81,6 @@ def _resize(name: str, out: Value, result: Value) -> None:
             "another shape.",
             stacklevel=5,
         )
-    resize_(out, result._spec.shape)
+    spec = result._spec
+    strides = spec.strides if spec.dense else contiguous_strides(spec.shape)
+    resized(out, spec.shape, strides)

@@ -9,6 +9,7 @@ from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import REGISTRY
 from rushlight.ops.surface import memoised
 from rushlight.ops.view import complex_parts, inplace, views
+from rushlight.ops.view.laid import laid
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import provide, provide_later
 
@@ -30,6 +31,7 @@ provide(
     permute=views.permute,
     cat=views.cat,
     contiguous=views.broadcast_copy,
+    laid=laid,
 )
 provide_later(
     add_all="rushlight.ops.optim.whole_steps:add_all",

@@ -35,18 +35,25 @@ from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_nu
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.view import complex_parts, lanes, versions
+from rushlight.ops.view import complex_parts, lanes
+from rushlight.ops.view.versions import write_into
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape.anomaly.blame import Mode
 from rushlight.tape.memory import replay
-from rushlight.tape.memory.recipe import make_plain, no_recipes
+from rushlight.tape.memory.recipe import is_read, no_recipes
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed, edge_of
 from rushlight.tape.record.op import Plan, Static, check_devices
 from rushlight.tape.record.state import STATE, Changed, impure, is_inference
 from rushlight.tape.record.value import Leaf, Node, Value, history_of
-from rushlight.tape.record.written import mark_summed, mark_written
+from rushlight.tape.record.written import (
+    MARKED,
+    hide_write,
+    is_hidden,
+    mark_summed,
+    mark_written,
+)
 from rushlight.tape.walk.hooks import follow
 
 
@@ -169,8 +176,16 @@ def _key(op: MapOp, target: Value, inputs: Sequence[Any]) -> tuple[Any, ...]:
 def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
     """Run the plan of an earlier write, or return False. See Note [In-place writes] 5."""
     plan = _KNOWN.get(_key(op, target, inputs))
+    return plan is not None and launched(plan, target, inputs)
+
+
+def launched(plan: Plan, target: Value, inputs: Sequence[Any], more: tuple[Any, ...] = ()) -> bool:
+    """Run a write's plan where nothing is recorded and nothing has a recipe, or return False.
+
+    `inputs` are values and numbers, `more` numbers only.
+    """
     state = STATE.get()
-    if plan is None or state.special or not no_recipes():
+    if state.special or not no_recipes():
         return False
     storage, base = target._memory, target._base
     if (
@@ -189,13 +204,16 @@ def _at_once(op: MapOp, target: Value, inputs: Sequence[Any]) -> bool:
             ):
                 return False
             ins.append(x._memory.address + x._offset)  # type: ignore[operator]
-        plan.launch(storage.address + target._offset, *ins, *plan.tail, *numbers)  # type: ignore[operator]
+        at = storage.address + target._offset  # type: ignore[operator]
+        plan.launch(at, *ins, *plan.tail, *numbers, *more)  # type: ignore[misc]
     except TypeError:  # freed memory: the general path raises
         return False
     except AnomalyError:  # it was written all the same
         mark_written(storage)
         raise
     mark_written(storage)
+    if MARKED and is_hidden(target):
+        hide_write(target)
     return True
 
 
@@ -285,6 +303,8 @@ class Write:
             state = replace(state, dual=None)
         write_into(self.targets, self.plan, self.inputs, self.params)
         if node is None and not self.had_record:
+            if is_hidden(target):
+                hide_write(target)
             return
         before = _record_of(target)
         _rebased(target, node, self.base_node)
@@ -334,15 +354,19 @@ def prepare_write(
     return made
 
 
-def finish_all(writes: Sequence[Write], then: Iterable[tuple[Any, ...]] = ()) -> None:
+def finish_all(
+    writes: Sequence[Write],
+    then: Iterable[tuple[Any, ...]] = (),
+    written: Sequence[Storage] = (),
+) -> None:
     """Make writes that belong together, then call each of `then`, (function, *args).
 
-    All is done or, after an error, nothing.
+    All is done or, after an error, nothing. `written` are plain storages that `then` writes to.
     """
     if not STATE.get().special and no_recipes():
         _finish_all(writes, then)
         return
-    storages = [target._memory for write in writes for target in write.targets]
+    storages = [*written, *(target._memory for write in writes for target in write.targets)]
     inputs = [value for write in writes for value in write.inputs]
     saving = STATE.get().saving
     if saving is not None:
@@ -402,63 +426,6 @@ def _save_old_bits(node: Node, target: Value) -> None:
     node.saved = tuple(saved)
     # Saved results are the new bits, whose version the write increments.
     node.version = sum(v._memory.version for v in saved) + sum(s.version + 1 for s in node.outs)
-
-
-def write_into(
-    targets: Sequence[Value], plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...]
-) -> None:
-    """Run `plan` with the targets' memory as its outputs; nothing is recorded."""
-    assert plan.launch is not None
-    storages = [t._memory for t in targets]
-    if not STATE.get().special and no_recipes():  # nothing was dropped, and no recipe reads it
-        _launch_into(storages, plan, _addresses(targets), _addresses(inputs), params)
-        return
-    impure()
-    saving = STATE.get().saving
-    if saving is not None:
-        saving.before_write(storages)
-    with replay.LOCK, replay.Pins() as pins:
-        replay.before_write(*storages)
-        found = replay.bring([*targets, *inputs], pins)
-        outs, ins = found[: len(targets)], found[len(targets) :]
-        region = STATE.get().region
-        recipe = None
-        if region is not None:
-            recipe = versions.recipe_of(targets, plan, inputs, params, region)
-            replay.note_call(plan, [*targets, *inputs], region, rebuilt=False)
-        droppable = [storage for storage in storages if storage.recipe is not None]
-        try:
-            _launch_into(storages, plan, outs, ins, params)
-        finally:
-            for storage in storages:
-                make_plain(storage)
-        if recipe is not None:
-            replay.adopt_all(recipe, storages, region)
-        else:
-            for storage in droppable:
-                replay.settle_here(storage)
-
-
-def _addresses(values: Sequence[Value]) -> list[int]:
-    try:
-        return [v._memory.address + v._offset for v in values]  # type: ignore[operator]
-    except TypeError:  # freed memory, which raises there
-        return replay.addresses(values)
-
-
-def _launch_into(
-    storages: Sequence[Storage],
-    plan: Plan,
-    outs: Sequence[int],
-    ins: Sequence[int],
-    params: tuple[Any, ...],
-) -> None:
-    try:
-        plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
-    except AnomalyError:  # it was written all the same
-        mark_written(*storages)
-        raise
-    mark_written(*storages)
 
 
 def _old(target: Value) -> Value:
@@ -591,6 +558,12 @@ def plan_sum(target: Value, value: Value) -> Plan:
     return plan
 
 
+def _is_alone(storage: Storage) -> bool:
+    """Whether a sum in a plain storage is told to nobody: no recipe reads it, no region listens."""
+    region = STATE.get().region
+    return region is None or not (region.listens or is_read(storage))
+
+
 def add_into(target: Value, value: Value, last: bool = False) -> None:
     """target += value, outside the record: the sum of gradients.
 
@@ -599,7 +572,7 @@ def add_into(target: Value, value: Value, last: bool = False) -> None:
     plan = plan_sum(target, value)
     impure()
     storage, other = target._memory, value._memory
-    if storage.recipe is None and other.recipe is None and STATE.get().region is None:
+    if storage.recipe is None and other.recipe is None and _is_alone(storage):
         at = storage.address + target._offset  # type: ignore[operator]
         by = other.address + value._offset  # type: ignore[operator]
         plan.launch(at, by if last else at, at if last else by, *plan.tail)  # type: ignore[misc]

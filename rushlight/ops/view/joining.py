@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.dtypes import int64, promote
 from rushlight.core.errors import DTypeError, ShapeError
-from rushlight.core.shapes import contiguous_strides, wrap_dim
+from rushlight.core.shapes import Shape, wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.family import read_back
 from rushlight.ops.pointwise import arithmetic as e
@@ -248,14 +248,18 @@ def cartesian_prod(*tensors: Value) -> Value:
 # ---- a copy of the input with a view of it replaced ----
 
 
-def replaced(op: str, x: Value, src: Value, seen: views.View3) -> Value:
+def replaced(
+    op: str, x: Value, src: Value, seen_of: Callable[[Shape, Shape], views.View3]
+) -> Value:
+    """x, in its own layout where that is dense, with what `seen_of` its strides sees replaced."""
+    if x._spec.hidden or not x._spec.dense:
+        x = views.contiguous(x)
+    seen = seen_of(x._spec.shape, x._spec.strides)
     if src._spec.shape != tuple(seen[0]):
         raise ShapeError(
             f"{op}: src {src._spec!r} must have the shape {list(seen[0])} of what it replaces"
         )
-    return call.call(
-        views.write_view, (views.contiguous(x), e.cast(src, x._spec.dtype)), tuple(seen)
-    )
+    return call.call(views.write_view, (x, e.cast(src, x._spec.dtype)), tuple(seen))
 
 
 @composite("diagonal_scatter")
@@ -265,8 +269,12 @@ def diagonal_scatter(
     """The input with a diagonal replaced."""
     shape = input._spec.shape
     first, second = (wrap_dim(d, len(shape), "diagonal_scatter") for d in (dim1, dim2))
-    seen = reshaping.diagonal_of(shape, contiguous_strides(shape), offset, first, second)
-    return replaced("diagonal_scatter", input, src, seen)
+    return replaced(
+        "diagonal_scatter",
+        input,
+        src,
+        lambda shape, strides: reshaping.diagonal_of(shape, strides, offset, first, second),
+    )
 
 
 @composite("select_scatter")
@@ -289,7 +297,7 @@ def select_scatter(input: Value, src: Value, dim: int, index: int) -> Value:
         "select_scatter",
         input,
         src,
-        views.selected(shape, contiguous_strides(shape), dim, index % size),
+        lambda shape, strides: views.selected(shape, strides, dim, index % size),
     )
 
 
@@ -314,5 +322,9 @@ def slice_scatter(
         raise ShapeError(f"slice_scatter: the step must be positive, got {step}")
     first, last, _ = slice(start, end, step).indices(shape[dim])
     count = max(0, -(-(last - first) // step))
-    seen = views.sliced(shape, contiguous_strides(shape), dim, first, count, step)
-    return replaced("slice_scatter", input, src, seen)
+    return replaced(
+        "slice_scatter",
+        input,
+        src,
+        lambda shape, strides: views.sliced(shape, strides, dim, first, count, step),
+    )

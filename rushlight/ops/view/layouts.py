@@ -1,7 +1,6 @@
 """Memory layout methods of Tensor: strides, memory formats, storages.
 
-A tensor requested in a memory format has PyTorch's strides. Results of other ops are contiguous for
-any layout of operands, and an op that needs contiguous operands copies others.
+See Note [Layouts of results].
 """
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import RushlightError, ShapeError
-from rushlight.core.shapes import Shape
+from rushlight.core.shapes import Shape, kept_strides, strides_in_order, suggests_last
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.surface.documentation import describe
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import laid
 from rushlight.tape.memory import replay
 from rushlight.tape.record.value import Value
 
@@ -44,28 +44,36 @@ def _lies_in(x: Value, memory_format: Any) -> bool:
     )
 
 
-def _copied(x: Value, order: Shape) -> Value:
-    packed = e.clone(views.permute(x, order))
-    return views.permute(packed, tuple(order.index(d) for d in range(len(order))))
-
-
 def contiguous(self: Value, memory_format: Any = None) -> Value:
     """The tensor itself where it is contiguous, or in the given memory format; else a copy."""
     order = _order_of("contiguous", self, memory_format)
     if order is None:
         return views.contiguous(self)
-    return self if _lies_in(self, memory_format) else _copied(self, order)
+    if _lies_in(self, memory_format):
+        return self
+    return laid(self, strides_in_order(self._spec.shape, order))
+
+
+def converted(x: Value, memory_format: Any) -> Value:
+    """The tensor itself where its strides suggest the memory format, else a copy in that format."""
+    order = _order_of("to", x, memory_format)
+    if (order is not None) == suggests_last(x._spec):
+        return x
+    return laid(x, strides_in_order(x._spec.shape, order or range(len(x._spec.shape))))
 
 
 def clone(self: Value, *, memory_format: Any = None) -> Value:
-    """A copy in new memory, contiguous unless a memory format is given."""
-    order = _order_of("clone", self, memory_format)
-    return e.clone(self) if order is None else _copied(self, order)
+    """A copy in new memory, with the strides of a dense tensor unless a memory format is given."""
+    spec = self._spec
+    if memory_format is None or memory_format is creation.preserve_format:
+        return e.clone(self) if spec.contiguous else laid(self, kept_strides(spec))
+    order = _order_of("clone", self, memory_format) or range(len(spec.shape))
+    return laid(self, strides_in_order(spec.shape, order))
 
 
 def clone_of(input: Value, *, memory_format: Any = None) -> Value:
-    """A copy in new memory, contiguous unless a memory format is given."""
-    return e.clone(input) if memory_format is None else clone(input, memory_format=memory_format)
+    """A copy in new memory, with the strides of a dense tensor unless a memory format is given."""
+    return clone(input, memory_format=memory_format) if isinstance(input, Value) else e.clone(input)
 
 
 # The registry's op, which knows one layout.

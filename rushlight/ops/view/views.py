@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
-from rushlight.core.dtypes import DType, compute_type, promote
+from rushlight.core.dtypes import DType, promote
 from rushlight.core.errors import BoundsError, KindError, ShapeError
 from rushlight.core.shapes import (
     Shape,
     Spec,
     broadcast_strides,
     check_inside,
-    collapse,
     contiguous_strides,
+    joined_strides,
     numel,
+    order_of,
     view_strides,
+    with_dim,
     wrap_dim,
 )
-from rushlight.kernel.shapes import Map
 from rushlight.ops.family.build import built
 from rushlight.ops.family.kernel_op import KernelOp
-from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View, Views, shift_first
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
+from rushlight.ops.view.laid import copy_into, fill_kernel, in_layout
 from rushlight.ops.view.retype import retyped
-from rushlight.scalar.ir import arg, const
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
@@ -38,22 +38,6 @@ from rushlight.tape.record.value import Value
 View3 = tuple[Shape, Shape, int]
 get_state = STATE.get
 MOST_PARTS = 1 << 20  # views that one number may request, of an empty dimension too
-
-
-def fill_kernel(dtype: DType) -> Map:
-    """out[p] = 0."""
-    return Map((dtype,), (), (), (const(0, compute_type(dtype)),), 0, ("1",))
-
-
-def copy_into(
-    pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape, count: int = 1
-) -> tuple[Any, tuple[int, ...]]:
-    """A launch that copies tensors between two layouts of one shape, and its numbers."""
-    values = tuple(arg(i, compute_type(dtype)) for i in range(count))
-    formula = Formula((dtype,) * count, (), (dtype,) * count, values)
-    sizes, (to, of) = collapse(shape, (target, source))
-    kernel, tail = map_kernel(formula, sizes, [to] * count + [of] * count, count)
-    return built(pool, kernel), tail
 
 
 _reshape = View(
@@ -196,7 +180,7 @@ def sliced(shape: Shape, strides: Shape, dim: int, start: int, count: int, step:
     step = step if count > 1 or step < FAR else 1
     new_shape = (*shape[:dim], count, *shape[dim + 1 :])
     new_strides = (*strides[:dim], strides[dim] * step, *strides[dim + 1 :])
-    return new_shape, new_strides, start * strides[dim] if count else 0
+    return new_shape, new_strides, start * strides[dim]
 
 
 # See Note [Moving views]: the parameter is the start of the slice.
@@ -290,12 +274,20 @@ def select(input: Value, dim: int, index: int) -> Value:
     return call.call(_select, (input,), (dim,), (index % size,))
 
 
+_unsqueeze = View(
+    "reshape",
+    lambda shape, strides, dim: (*with_dim(shape, strides, dim), 0),
+    lambda g, x, dim: reshape(g, x.shape),
+    "The same elements with a dimension of one element.",
+    shift=shift_first,
+)
+
+
 @composite("unsqueeze", inplace="view", pure=True)
 def unsqueeze(input: Value, dim: int) -> Value:
     """A new dimension of size 1; a view."""
     dim = wrap_dim(dim, len(input._spec.shape) + 1, "unsqueeze")
-    shape = input._spec.shape
-    return reshape(input, (*shape[:dim], 1, *shape[dim:]))
+    return call.call(_unsqueeze, (input,), (dim,))
 
 
 @composite("squeeze", inplace="view", pure=True, fresh=True)
@@ -349,7 +341,7 @@ def broadcast_copy(x: Value, shape: Shape) -> Value:
 as_strided = View(
     "as_strided",
     lambda shape, strides, *seen: seen,
-    lambda g, x, *seen: place_view(g, x.shape, seen),
+    lambda g, x, *seen: place_in(g, x._spec, seen),
     "A view by shape, strides and offset.",
     batching="view.strided",
 )
@@ -440,11 +432,21 @@ def place_view(g: Value, shape: Shape, seen: Any) -> Value:
     return call.call(_place_view, (g,), (tuple(shape), tuple(seen)))
 
 
+def place_in(g: Value, base: Spec, seen: Any) -> Value:
+    """Zeros in the layout of a base, with a value where a view of it sees."""
+    if base.contiguous or not base.dense:
+        return place_view(g, base.shape, seen)
+    order = order_of(base.shape, [base.strides])
+    block = place_view(g, tuple([base.shape[d] for d in order]), seen)
+    return permute(block, tuple([order.index(d) for d in range(len(order))]))
+
+
 def _plan_write(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     """A copy of the base with the view's elements replaced; in place, only the view is written."""
     base, value = ins
     seen_shape, seen_strides, skip = static
-    out = Spec.of(base.device, base.dtype, base.shape)
+    strides = base.strides if base.dense else contiguous_strides(base.shape)
+    out = Spec.of(base.device, base.dtype, base.shape, strides)
     seen = Spec.of(base.device, base.dtype, seen_shape, seen_strides)
     check_inside("write_view", out, seen, skip * base.dtype.itemsize)
     whole, whole_tail = copy_into(base.device, base.dtype, base.shape, out.strides, base.strides)
@@ -465,8 +467,8 @@ write_view = KernelOp(
     "write_view",
     _plan_write,
     [
-        lambda g, out, base, value, *seen: write_zero(g, seen),
-        lambda g, out, base, value, *seen: call.call(as_strided, (contiguous(g),), seen),
+        lambda g, out, base, value, *seen: write_zero(in_layout(g, out._spec), seen),
+        lambda g, out, base, value, *seen: call.call(as_strided, (in_layout(g, out._spec),), seen),
     ],
     [(), ()],
     "A base with the elements that a view sees replaced.",
@@ -475,7 +477,7 @@ write_view = KernelOp(
 
 
 def write_zero(g: Value, seen: Any) -> Value:
-    from_zero = call.call(as_strided, (contiguous(g),), seen)
+    from_zero = call.call(as_strided, (g,), seen)
     return call.call(write_view, (g, e.mul(from_zero, 0.0)), seen)
 
 
@@ -485,7 +487,7 @@ def write_zero(g: Value, seen: Any) -> Value:
 def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     """A launch for every two neighbours of equal layout, and one for each other."""
     dim, shape = static
-    out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape)
+    out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape, joined_strides(ins, shape))
     steps = []
     starts = list(accumulate((0, *[spec.shape[dim] for spec in ins])))
     first = 0

@@ -16,6 +16,7 @@ from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View, shift_none
 from rushlight.ops.view import views
+from rushlight.ops.view.laid import fill_kernel
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static
@@ -98,7 +99,7 @@ def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         seen_shape[:inner], [st[:inner] for st in (seen_strides, seen_strides, g.strides)]
     )
     kernel_, tail = map_kernel(formula, sizes, steps, 1)
-    add, fill = built(pool, kernel_), built(pool, views.fill_kernel(g.dtype))
+    add, fill = built(pool, kernel_), built(pool, fill_kernel(g.dtype))
 
     def place(at: tuple[int, ...], strides: Shape) -> int:
         return sum(i * st for i, st in zip(at, strides[inner:], strict=True)) * g.dtype.itemsize

@@ -97,7 +97,7 @@ def switch(on: bool, infinite: bool, for_good: bool = False) -> None:
         Armed.all = True
     elif Mode.on and not on:
         Armed.blocks += 1
-    Mode.on = on
+    Mode.on = Plans.read_twice = on
     _watch_new()
     if not on and Armed.all and (for_good or Armed.blocks <= FEW):
         _disarm_all()

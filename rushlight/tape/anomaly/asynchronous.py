@@ -281,9 +281,7 @@ def _with_check(plan: Plan, sources: Sequence[int]) -> Callable[..., None]:
     pool, outs, plain, reference, running = plan.pool, plan.outs, plan.plain, ref(plan), Running
     read = [(len(outs) + i, plan.ins[i]) for i in sources if is_inexact(plan.ins[i])]
     tests = [
-        (i, *_test_of(pool, spec))
-        for i, spec in enumerate(outs)
-        if is_inexact(spec) and spec.contiguous
+        (i, *_test_of(pool, spec)) for i, spec in enumerate(outs) if is_inexact(spec) and spec.dense
     ]
 
     def launch(*numbers: Any) -> None:

@@ -138,7 +138,7 @@ def _check_launch(pool: Pool, spec: Spec) -> tuple[Launch, tuple[int, ...]]:
 
     A launch, and the numbers after its two addresses.
     """
-    if not spec.contiguous:
+    if not spec.dense:
         return partial(_check_slowly, spec), ()
     kernel = checker(real_type(spec.dtype), ())
     verify(kernel)

@@ -246,4 +246,4 @@ def _laid_out(tangent: Value, spec: Spec) -> Value:
     if tangent._spec is spec and tangent._base is None and fits(tangent, spec):
         return tangent
     with Changed(**_PLAIN):
-        return Needed.contiguous(tangent, spec.shape)
+        return Needed.laid(tangent, spec.strides) if spec.dense else Needed.clone(tangent)

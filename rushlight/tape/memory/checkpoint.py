@@ -6,8 +6,9 @@
 2. KEPT results become plain: no region drops them, and replays start from them. PREFERRED results
    keep their recipe, and the checkpoint keeps them until it is rebuilt: only a budget around it may
    drop them, or an outer checkpoint.
-3. OFFLOADED results are settled and copied to the host (Note [Offload]); their blocks are dropped
-   when the checkpoint ends. Where the host reads the device's memory they are KEPT.
+3. OFFLOADED results are settled and copied to the host (Note [Offload]). The blocks of all but the
+   RECENT that were made or read last are dropped, and theirs when the checkpoint ends; one that is
+   read again is copied back. Where the host reads the device's memory they are KEPT.
 4. In-place writes are not asked about: kept memory stays kept, other memory has the write in its
    recipe.
 """
@@ -31,6 +32,8 @@ from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan, describe
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
+
+RECENT = 4  # results that stay while a checkpoint offloads: calls read what was made last
 
 
 class Choice(enum.Enum):
@@ -65,7 +68,9 @@ class Checkpoint(Region):
         self.inner: list[Checkpoint] = []
         self.selection: Selection | None = None
         self.preferred: set[Storage] = set()
-        self.offloaded: list[weakref.ref[Storage]] = []
+        # By identity, the last used last: those that are present, and those that may be dropped.
+        self.offloaded: dict[int, weakref.ref[Storage]] = {}
+        self.left: dict[int, weakref.ref[Storage]] = {}
         self.around = self._checkpoint_around()
 
     def _checkpoint_around(self) -> Checkpoint | None:
@@ -89,9 +94,15 @@ class Checkpoint(Region):
     def choose(self, plan: Plan, inputs: Sequence[Value], result: Any) -> None:
         if self.selection is not None:
             choice = self.selection.choose(plan, inputs, result)
+            for value in inputs if self.offloaded else ():
+                self._note_use(id(value._memory))
             for value in result if result.__class__ is tuple else (result,):
                 if choice is not Choice.REBUILT and self.made_here(value._memory):
                     self._settle(value, plan.launch is None, choice)
+            while len(self.offloaded) > RECENT:
+                key = next(iter(self.offloaded))
+                self.left[key] = reference = self.offloaded.pop(key)
+                _drop_copied([reference], set())
         super().choose(plan, inputs, result)
 
     def _settle(self, value: Value, is_view: bool, choice: Choice) -> None:
@@ -105,19 +116,14 @@ class Checkpoint(Region):
 
     def _offload(self, storage: Storage) -> None:
         with replay.LOCK:
-            settle(storage, replay.Counters.tick)
+            settle(storage, replay.COUNTERS.tick)
             copy_to_host(storage)
-        self.offloaded.append(weakref.ref(storage))
+        self.offloaded[id(storage)] = weakref.ref(storage)
 
-    def _drop_offloaded(self, results: set[Storage]) -> None:
-        with replay.LOCK:
-            kept = results | Pins.pinned()
-            for storage in [reference() for reference in self.offloaded]:
-                if storage is None or storage.recipe is None or storage in kept:
-                    continue
-                if storage.block is not None and storage.copy is not None:
-                    drop(storage)
-        self.offloaded.clear()
+    def _note_use(self, key: int) -> None:
+        found = self.offloaded.pop(key, None) or self.left.pop(key, None)
+        if found is not None:
+            self.offloaded[key] = found
 
     def close(self, results: Iterable[Storage]) -> None:
         """Drop the saves of the interior nodes.
@@ -127,7 +133,7 @@ class Checkpoint(Region):
         for node in self.nodes:
             self._drop_saves(node)
             if self.calls is not None:
-                self.calls.append(f"  {node.name()} of {describe(node.plan.ins)} at {node.place}")
+                self.calls.append(f"  {node.op_name} of {describe(node.plan.ins)} at {node.place}")
         for region in self.inner:
             region.entered = {s for s in region.entered if not self.made_here(s)}
             region.preferred = {s for s in region.preferred if not self.made_here(s)}
@@ -135,7 +141,9 @@ class Checkpoint(Region):
             self.around.inner.extend([self, *self.inner])
         kept = set(results)
         self.results = [weakref.ref(s) for s in kept if self.made_here(s)]
-        self._drop_offloaded(kept)
+        _drop_copied([*self.left.values(), *self.offloaded.values()], kept)
+        self.left.clear()
+        self.offloaded.clear()
         self.nodes.clear()
         self.inner.clear()
         if not self.entries:
@@ -147,6 +155,7 @@ class Checkpoint(Region):
         self.inner.clear()
         self.entered.clear()
         self.preferred.clear()
+        self.left.clear()
         self.offloaded.clear()
 
     def _finish(self) -> None:
@@ -216,6 +225,17 @@ class Checkpoint(Region):
             node.dropped = tuple(r for r in node.dropped or () if r is not self) or None
         self.entries = []  # last: work that Ctrl-C interrupts is repeated
         self._finish()
+
+
+def _drop_copied(references: Iterable[weakref.ref[Storage]], kept: set[Storage]) -> None:
+    """Drop the blocks of storages that have a copy."""
+    with replay.LOCK:
+        kept = kept | Pins.pinned()
+        for storage in [reference() for reference in references]:
+            if storage is None or storage.recipe is None or storage in kept:
+                continue
+            if storage.block is not None and storage.copy is not None:
+                drop(storage)
 
 
 def _edge_of_save(node: Node, position: int) -> int | None:

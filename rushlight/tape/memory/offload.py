@@ -46,7 +46,7 @@ from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.record.op import Plan
-from rushlight.tape.record.state import STATE
+from rushlight.tape.record.state import STATE, WALK
 
 _CHUNK = 1 << 22  # bytes that are staged at a time between a file and memory the host cannot read
 _LEAST_TIMED = 1 << 16  # bytes of a copy whose time tells the bandwidth
@@ -59,6 +59,7 @@ class Offloaded:
     out = 0
     back = 0
     held = 0
+    watch: ClassVar[Any] = None  # a recorder: Note [Recording memory]
 
 
 class Copy:
@@ -67,10 +68,13 @@ class Copy:
     __slots__ = ("__weakref__", "room")
 
     def __init__(self, storage: Storage) -> None:
+        began = perf_counter()
         self.read(storage)
         Offloaded.out += storage.room
         Offloaded.held += storage.room
         self.room = storage.room
+        if Offloaded.watch is not None:
+            Offloaded.watch.copied_out(storage, perf_counter() - began)
 
     def read(self, storage: Storage) -> None:
         """Copy out."""
@@ -98,7 +102,7 @@ class Copy:
 class HostCopy(Copy):
     """Bytes in a block of the CPU's pool, pinned where the device copies beside its kernels."""
 
-    __slots__ = ("ahead", "block", "mark")
+    __slots__ = ("ahead", "block", "main", "mark")
 
     def read(self, storage: Storage) -> None:
         pool, room, host = storage.pool, storage.room, pool_of("cpu")
@@ -108,6 +112,7 @@ class HostCopy(Copy):
         if queues is not None:
             timed = room >= _LEAST_TIMED and pool not in Speed.copies
             began = queues.outward.mark(timed=True) if timed else None
+            self.main = queues.main
             self.block, self.mark = queues.save(host, room, _present(storage), room)
             if timed:
                 Speed.copies[pool] = (began, queues.outward.mark(timed=True), room)
@@ -149,33 +154,66 @@ class HostCopy(Copy):
             self.begin_back(pool)
         assert self.ahead is not None
         (made, mark), self.ahead = self.ahead, None
+        _COMING.discard(self)
         queues.main.wait(mark)
+        made.blocks = pool.blocks(self.room)
         _bring_ahead(storage)
         return made
 
     def begin_back(self, pool: Pool) -> None:
         """Start the copy back, beside the kernels."""
-        made = Storage(pool, self.room)
-        mark = pool.device.limits.queues.restore(made.address, self.block, self.room)
+        queues, made = pool.device.limits.queues, Storage(pool, self.room)
+        made.blocks = _Coming(queues, made.blocks)
+        mark = queues.restore(made.address, self.block, self.room)
         self.ahead = (made, mark)
+        _COMING.add(self)
         count_copy(pool.device, self.room, to_host=False)
 
     def let_go(self, pool: Pool) -> bool:
         """Free the block of a copy back that nobody needs yet; whether there was one."""
         if self.ahead is None:
             return False
-        pool.device.limits.queues.main.wait(self.ahead[1])
         self.ahead = None
+        _COMING.discard(self)
         return True
 
     @unheard
     def free(self) -> None:
-        """The value ends: kernels that reuse the block of a copy back wait for that copy."""
-        if self.ahead is not None:
-            self.let_go(self.ahead[0].pool)
+        """The value ends: kernels that reuse its block wait for the copy out of it."""
+        if self.mark is not None and not self.mark.done():
+            self.main.wait(self.mark)
+
+
+class _Coming(list[int]):
+    """Where the block goes that a copy back fills: kernels that reuse it wait for the copy."""
+
+    __slots__ = ("blocks", "queues")
+
+    def __init__(self, queues: Any, blocks: list[int]) -> None:
+        super().__init__()
+        self.queues, self.blocks = queues, blocks
+
+    @unheard
+    def append(self, address: int) -> None:
+        """Called by `Storage.__del__`. Ctrl-C on the way is raised at the end."""
+        heard: KeyboardInterrupt | None = None
+        while True:
+            try:
+                self.queues.main.wait(self.queues.inward.mark())
+                break
+            except KeyboardInterrupt as error:
+                heard = error
+        self.blocks.append(address)
+        if heard is not None:
+            try:
+                raise heard
+            finally:
+                del heard  # its traceback refers to this frame
 
 
 # ---- copies back before they are needed ----
+
+_COMING: weakref.WeakSet[HostCopy] = weakref.WeakSet()
 
 # The storages whose bytes are on the host alone, the last dropped last.
 _LEFT: dict[Pool, list[weakref.ref[Storage]]] = {}
@@ -197,19 +235,21 @@ def _is_left(storage: Storage | None) -> bool:
 def _bring_ahead(storage: Storage) -> None:
     """Start copies of what is needed next, as far as there is room.
 
-    That is what foresight says, or the last dropped: backward passes go the other way.
+    That is what foresight says, or the last dropped: backward passes go the other way. Forward
+    passes need neither, where no budget plans them.
     """
     pool, left = storage.pool, _LEFT.get(storage.pool, [])
+    if pool.limit is None and WALK.get() is None:
+        return
     waiting: list[tuple[int, HostCopy]] = []
-    going = 0
+    coming = [copy.ahead for copy in _COMING]
+    going = sum([ahead is not None and ahead[0].pool is pool for ahead in coming])
     for at in range(len(left) - 1, -1, -1):
         found = left[at]()
         if found is None or found is storage or not _is_left(found):
             del left[at]
             continue
-        if found.copy.ahead is not None:
-            going += 1
-        else:
+        if found.copy.ahead is None:
             wait = FORESIGHT.wait(found.recipe)
             waiting.append((len(waiting) if wait is None else wait, found.copy))
         if len(waiting) >= 4 * _AHEAD or going >= _AHEAD:

@@ -7,8 +7,8 @@ from typing import Protocol
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.offload import Offload
-from rushlight.tape.memory.recipe import Recipe
-from rushlight.tape.memory.replay import Counters
+from rushlight.tape.memory.recipe import Recipe, path_of
+from rushlight.tape.memory.replay import COUNTERS
 
 # The cost factor of a drop whose block does not have the requested size.
 _OTHER_SIZE = 4.0
@@ -43,7 +43,7 @@ class Candidate:
         self.storage = storage
         self.nbytes = storage.room
         self.work = offload.work(storage, rebuild_cost(recipe, costs))
-        self.age = Counters.tick - recipe.used
+        self.age = COUNTERS.tick - recipe.used
         self.wait = FORESIGHT.wait(recipe)
         self.runs = recipe.runs
         self.fits = storage.room == room
@@ -95,5 +95,5 @@ def rebuild_cost(recipe: Recipe, costs: dict[Recipe, float]) -> float:
             last = max(missing, key=costs.__getitem__)
             work += costs[last] + sum([FORESIGHT.work(r) for r in missing if r is not last])
         # What a gradient was made from is freed with the gradients before it, and with their saves.
-        costs[step] = _CALL + (max(work, step.path) if step.fleeting else work)
+        costs[step] = _CALL + (max(work, path_of(step)) if step.fleeting else work)
     return costs[recipe]

@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import FLOAT8, DType
 from rushlight.core.errors import ExactnessError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
@@ -230,6 +230,8 @@ def _numbers(rows: Any, dtype: DType) -> Any:
     import numpy as np
 
     flat = np.ascontiguousarray(rows).reshape(-1)
+    if dtype in FLOAT8:
+        return flat.astype(np.float64)  # the codes, which differ by steps
     if dtype.name == "bfloat16":
         return (flat.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return flat.view(dtype.name).astype(np.complex128 if dtype.kind == "c" else np.float64)

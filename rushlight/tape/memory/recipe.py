@@ -8,8 +8,8 @@
    in plan and parameters.
 3. An in-place write to a storage with a recipe leaves a new recipe, the next version. Where all
    bytes are written, the old version is at most one of its sources. Where some are, it is always
-   one: its bytes are copied before the write runs again (`Onto`). Old versions can still be made,
-   elsewhere. After `MOST_WRITES` in a row the storage is plain.
+   one: its bytes are copied before the write runs again (`Onto`), unless nothing else needs them.
+   Old versions can still be made, elsewhere. After `MOST_WRITES` in a row the storage is plain.
 4. A recipe keeps other recipes alive, and plain storages, but no storage that has a recipe. A chain
    of recipes ends at plain storages: inputs, parameters, gradients of leaves, small results of a
    budget, and every `LONGEST`-th result. A storage that is read outside of every region becomes
@@ -31,22 +31,30 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import uint8
+from rushlight.core.errors import RushlightError
+from rushlight.core.interrupts import unheard
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage
-from rushlight.tape.record.op import Op, Plan, writes_over
+from rushlight.tape.record.op import Op, Plan, Plans, writes_over
 from rushlight.tape.record.value import Node, Value
 
 LONGEST = 4096
 # The op of the recipes of settled storages: see Note [Offload].
 SETTLED = Op("copied back", "Bytes that were copied out of device memory.")
 MOST_WRITES = 64
+# Dropping a block smaller than this frees too little to be worth a rebuild.
+SMALLEST_DROP = 4096
 UNTIMED = float("inf")  # the seconds of a call that was not timed: see Note [Foresight]
 
 # Weak references by identity: an entry is removed with its object.
 Weakly = dict[int, "weakref.ref[Any]"]
 
 # Storages that have a recipe, by pool. `discard` takes a reference out with its storage.
-_WITH_RECIPE: dict[Pool, set[weakref.ref[Storage]]] = {}
+DROPPABLE: dict[Pool, set[weakref.ref[Storage]]] = {}
+_NONE: set[weakref.ref[Storage]] = set()
+
+# Storages that got a recipe in a followed step, until DROPPABLE is read: most are gone by then.
+PENDING: list[weakref.ref[Storage] | None] = []
 
 # Plain storages that some recipe reads: a write to any other needs no rebuild.
 _READ: Weakly = {}
@@ -82,6 +90,15 @@ class Onto(NamedTuple):
     copy: Callable[[int, int], None] | None
 
 
+# Of the attributes of a recipe that are not set with it.
+_INITIAL = {
+    **dict.fromkeys(("onto", "proof", "saved")),
+    **dict.fromkeys(("runs", "wanted", "writes"), 0),
+    "fleeting": False,
+    "path": -1.0,
+}
+
+
 class Recipe:
     """How to refill some storages.
 
@@ -90,9 +107,21 @@ class Recipe:
 
     __slots__ = (
         *("__weakref__", "call", "fleeting", "length", "mark", "number", "onto", "outs", "params"),
-        *("path", "plan", "proof", "record", "runs", "saved", "serial", "sources", "used"),
-        *("wanted", "writes"),
+        *("path", "plan", "proof", "record", "runs", "saved", "serial", "single", "sources"),
+        *("used", "wanted", "writes"),
     )
+
+    # These are set when they are first read (`__getattr__`): most calls leave a recipe that nobody
+    # looks at.
+    fleeting: bool  # made by a backward pass, whose values are freed one after another
+    onto: Onto | None
+    path: float  # see `path_of`
+    proof: Any  # runs the plan in a replay, and compares the bits: Note [Proof]
+    runs: int  # how often it was run again
+    # The last record that saved a result, which then stays until backward comes to it.
+    saved: weakref.ref[Node] | None
+    wanted: int  # the index of the call for which a dropped result made from it is rebuilt
+    writes: int  # in a row, up to this one
 
     def __init__(
         self,
@@ -106,28 +135,27 @@ class Recipe:
         self.params = params
         self.sources = sources
         self.mark = mark
-        self.onto = onto
+        if onto is not None:
+            self.onto = onto
         self.outs: list[weakref.ref[Storage] | None] = [None] * len(plan.outs)
+        self.single = len(plan.outs) == 1 and plan.op is not SETTLED
         self.serial = 0  # the order of making
         self.used = 0  # the tick of the last use, for staleness
-        self.writes = 0  # in a row, up to this one
-        self.proof: Any = None  # runs the plan in a replay, and compares the bits: Note [Proof]
         self.record: Any = None  # of the step: see Note [Foresight]
         self.call = self.number = 0  # the index of its call, and its own, in the record
-        self.wanted = 0  # the index of the call for which a dropped result made from it is rebuilt
-        self.runs = 0  # how often it was run again
-        # The last record that saved a result, which then stays until backward comes to it.
-        self.saved: weakref.ref[Node] | None = None
-        self.fleeting = False  # made by a backward pass, whose values are freed one after another
-        length, path = 0, 0.0
+        length = 0
         for origin, _, _ in sources:
-            if origin.__class__ is Recipe:
-                if origin.length > length:
-                    length = origin.length
-                if origin.path > path:
-                    path = origin.path
-        self.length: int = length + 1
-        self.path: float = path + plan.cost  # the work of the longest chain that leads to it
+            if origin.__class__ is Recipe and origin.length > length:
+                length = origin.length
+        self.length: int = length + 1  # of the longest chain of recipes that ends with it
+
+    def __getattr__(self, name: str) -> Any:
+        """The initial value of an attribute that is rarely read."""
+        value = _INITIAL.get(name, self)
+        if value is self:
+            raise AttributeError(name)
+        setattr(self, name, value)
+        return value
 
     @property
     def is_settled(self) -> bool:
@@ -164,11 +192,7 @@ class Recipe:
 
     def adopt(self, index: int, storage: Storage) -> None:
         """Make the storage that of result `index`. Its bytes may be dropped after this."""
-        table = _WITH_RECIPE.get(storage.pool)
-        if table is None:
-            table = _WITH_RECIPE.setdefault(storage.pool, set())
-        self.outs[index] = reference = weakref.ref(storage, table.discard)
-        table.add(reference)
+        self.outs[index] = list_droppable(storage)
         address = storage.address
         if address is None:
             address = storage.present_address
@@ -179,7 +203,10 @@ class Recipe:
         outs = self.outs
         if len(outs) == 1:
             return 0
-        return next(i for i, r in enumerate(outs) if r is not None and r() is storage)
+        for i, reference in enumerate(outs):
+            if reference is not None and reference() is storage:
+                return i
+        raise ValueError("a storage that is no result of the recipe")
 
     def missing(self) -> list[Recipe]:
         """The recipes to run before this one can, when its result is needed.
@@ -201,6 +228,21 @@ class Recipe:
         return found
 
 
+def path_of(recipe: Recipe) -> float:
+    """The work of the longest chain of recipes that leads to one, with its own."""
+    stack = [recipe] if recipe.path < 0.0 else []
+    while stack:
+        step = stack[-1]
+        before: list[Recipe] = [o for o, _, _ in step.sources if o.__class__ is Recipe]
+        waiting = [origin for origin in before if origin.path < 0.0]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        step.path = max([origin.path for origin in before], default=0.0) + step.plan.cost
+    return recipe.path
+
+
 class Read:
     """An input of a replay's kernel; a `Value` is one too."""
 
@@ -214,7 +256,7 @@ class Read:
 def may_replace(plan: Plan, out: int, inputs: Sequence[Any], storage: Storage) -> bool:
     """Whether result `out` may be written over a storage, which is some of the inputs."""
     places = [i for i, value in enumerate(inputs) if value._memory is storage]
-    return plan.launch is plan.plain and all(
+    return not Plans.read_twice and all(
         not inputs[i]._offset and writes_over(plan, out, i) for i in places
     )
 
@@ -225,7 +267,11 @@ def is_intact(
     """Whether the inputs are at these addresses, or a result that may replace them is."""
     for value, address in zip(inputs, ins, strict=True):
         storage = value._memory
-        if storage.present_address is None and not any(
+        at = storage.present_address
+        if at is not None:
+            if at + value._offset != address:
+                return False
+        elif not any(
             out == address and may_replace(plan, i, inputs, storage) for i, out in enumerate(outs)
         ):
             return False
@@ -298,6 +344,29 @@ def enter(table: Weakly, thing: Any) -> weakref.ref[Any]:
     return found
 
 
+def list_droppable(storage: Storage) -> weakref.ref[Storage]:
+    """Enter a storage into DROPPABLE."""
+    table = DROPPABLE.get(storage.pool)
+    if table is None:
+        table = DROPPABLE.setdefault(storage.pool, set())
+    reference = weakref.ref(storage, table.discard)
+    table.add(reference)
+    return reference
+
+
+@unheard
+def list_pending() -> None:
+    """Enter those of PENDING that are there into DROPPABLE."""
+    while True:
+        try:
+            reference = PENDING.pop()  # in one call: other threads may do the same
+        except IndexError:
+            return
+        storage = None if reference is None else reference()
+        if storage is not None and storage.recipe is not None:
+            list_droppable(storage)
+
+
 def make_plain(storage: Storage) -> None:
     """Drop the storage's recipe: its bytes, which must be present, are kept.
 
@@ -307,7 +376,18 @@ def make_plain(storage: Storage) -> None:
         assert storage.block is not None
         storage.address, storage.block, storage.recipe = storage.block, None, None
         storage.copy = None
-        _WITH_RECIPE[storage.pool].discard(weakref.ref(storage))
+        DROPPABLE.get(storage.pool, _NONE).discard(weakref.ref(storage))
+
+
+def check_recipe(storage: Storage) -> None:
+    """Refuse a storage without bytes that has no recipe."""
+    if storage.recipe is None:
+        raise RushlightError(
+            "a tensor is read whose storage was resized to 0 bytes; give it memory with "
+            ".untyped_storage().resize_(...) first. A sharded parameter is whole inside of its "
+            "module's forward and in the backward of the module's results only: return what else "
+            "is used, or call module.unshard()"
+        )
 
 
 def settled_plan(pool: Pool, nbytes: int) -> Plan:
@@ -331,8 +411,28 @@ def settle(storage: Storage, tick: int) -> None:
 
 def with_recipe(pool: Pool) -> list[Storage]:
     """The storages of a pool that have a recipe, in the order of making."""
-    every = [reference() for reference in list(_WITH_RECIPE.get(pool, ()))]
+    every = [reference() for reference in _listed(pool)]
     return sorted([s for s in every if s is not None and s.recipe is not None], key=_order)
+
+
+def bytes_with_recipe(pool: Pool, only: Callable[[Storage], bool] | None = None) -> int:
+    """The bytes of a pool's present storages that have a recipe."""
+    total = 0
+    for reference in _listed(pool):
+        storage = reference()
+        if storage is not None and storage.recipe is not None and storage.block is not None:
+            total += storage.room if only is None or only(storage) else 0
+    return total
+
+
+def _listed(pool: Pool) -> list[weakref.ref[Storage]]:
+    list_pending()
+    return list(DROPPABLE.get(pool, ()))
+
+
+def _every_with_recipe() -> list[Storage]:
+    list_pending()  # it may be the first of its pool
+    return [s for pool in list(DROPPABLE) for s in with_recipe(pool)]
 
 
 def _order(storage: Storage) -> tuple[int, int]:
@@ -342,7 +442,9 @@ def _order(storage: Storage) -> tuple[int, int]:
 
 def no_recipes() -> bool:
     """Whether no storage has a recipe: a write then needs no rebuild."""
-    return not any(_WITH_RECIPE.values())
+    if PENDING:  # `list_pending` costs a tenth of a small write
+        list_pending()
+    return not any(DROPPABLE.values())
 
 
 def readers(storages: Iterable[Storage]) -> list[Storage]:
@@ -350,7 +452,7 @@ def readers(storages: Iterable[Storage]) -> list[Storage]:
     written = {s for s in storages if id(s) in _READ}
     if not written:
         return []
-    every = [s for pool in list(_WITH_RECIPE) for s in with_recipe(pool)]
+    every = _every_with_recipe()
     reading = _reading((s.recipe for s in every), written)
     return [s for s in every if reading[s.recipe]]
 
@@ -360,7 +462,7 @@ def groups_of_sources(pool: Pool) -> tuple[list[tuple[int, list[Storage]]], int]
 
     Those from which the same storages were made are one group: their bytes, and these storages.
     """
-    every = [s for pool in list(_WITH_RECIPE) for s in with_recipe(pool)]
+    every = _every_with_recipe()
     read, looked_at = _plain_sources(pool, every)
     groups: dict[int, int] = {}
     unheld = 0  # the references of this loop: the first entry has no others
@@ -393,6 +495,11 @@ def _plain_sources(pool: Pool, every: list[Storage]) -> tuple[dict[Any, tuple[in
                 old, reads = read.get(origin, (0, 0))
                 read[origin] = old | mask, reads + 1
     return read, len(masks)
+
+
+def is_read(storage: Storage) -> bool:
+    """Whether a recipe may read a plain storage."""
+    return id(storage) in _READ
 
 
 def forget_reads(storages: Iterable[Storage]) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 from rushlight.core.errors import BudgetError
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
 from rushlight.tape.memory import offload, requirement
+from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.recipe import with_recipe
-from rushlight.tape.memory.tracebacks import is_own, note
-from rushlight.tape.record.op import Plan, describe
+from rushlight.tape.memory.tracebacks import clear, is_own, note
+from rushlight.tape.record.op import Plan, Plans, describe
 from rushlight.tape.record.source_line import here
 from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Node, Value
@@ -32,25 +33,46 @@ _SLOTS: list[Any] = [vars(Value)[name] for name in ("_memory", "_node")]
 
 def refuse(pool: Pool, room: int, limit: int) -> BudgetError:
     """The error for a request of `room` bytes that a limit does not allow."""
-    error = BudgetError(
-        f"a budget of {limit} bytes on {pool.device.name} has no room for {room} more",
-        pool.live + room,
+    return explained_here(
+        BudgetError(
+            f"a budget of {limit} bytes on {pool.device.name} has no room for {room} more",
+            pool.live + room,
+        ),
+        pool,
     )
-    frame: FrameType | None = sys._getframe(1)
-    name = ""
+
+
+def explained_here(error: BudgetError, pool: Pool) -> BudgetError:
+    """The error with all that is known of it, unless a function that runs will explain it."""
+    FORESIGHT.note_refusal()
+    called = _called()
+    name = next((code.co_name for code in called if code.co_name not in _WRAPPERS), "")
+    explains = not EXPLAINED.isdisjoint(called)
+    return error if explains else _explained(error, pool, name, name)
+
+
+def _called() -> list[CodeType]:
+    """The functions of this package that run: first the one that a user called."""
+    frame: FrameType | None = sys._getframe(2)
+    found: list[CodeType] = []
     while frame is not None and is_own(frame.f_code):
-        if frame.f_code in EXPLAINED:
-            return error
-        if frame.f_code.co_name not in _WRAPPERS:
-            name = frame.f_code.co_name
+        found.append(frame.f_code)
         frame = frame.f_back
-    return _explained(error, pool, name, name)
+    return found[::-1]
 
 
 def explained(error: BudgetError, plan: Plan, inputs: Sequence[Value]) -> BudgetError:
     """The error of a call, with all that is known of it."""
     name = f"{plan.op.name} of {describe(plan.ins)}" if plan.ins else plan.op.name
     return _explained(error, plan.pool, plan.op.name, name, plan, inputs)
+
+
+def explained_write(error: BudgetError, rebuilt: Sequence[Storage]) -> BudgetError:
+    """The error of a write, before which values that were made from the old bytes are rebuilt."""
+    name = next((code.co_name for code in _called() if code.co_name not in _WRAPPERS), "")
+    size = in_units(sum(storage.room for storage in rebuilt))
+    call = f"{name}, which first rebuilds {size} that are held and depend on what it overwrites"
+    return _explained(error, rebuilt[0].pool, name, call, rebuilt=rebuilt)
 
 
 def _explained(
@@ -60,16 +82,19 @@ def _explained(
     call: str,
     plan: Plan | None = None,
     inputs: Sequence[Value] = (),
+    rebuilt: Sequence[Storage] = (),
 ) -> BudgetError:
     place = here()
     nodes = requirement.records(pool, inputs)
-    held = Holders(pool, nodes)
+    held = Holders(pool, nodes, rebuilt)
     recorded = bool(nodes) or any(value._node is not None for value in inputs)
     is_forward = recorded and WALK.get() is None and STATE.get().grad
     static = requirement.static_bytes(pool)
     known = requirement.required_bytes(pool, plan, inputs)
     gradients = requirement.gradient_bytes(requirement.leaves_to_come(pool))
-    required = max(known, static + gradients + state_to_come(pool), error.required_bytes)
+    clear(error)  # what the failed call held is not held by the program
+    beyond = requirement.held_bytes(pool, nodes) if _optimizers() else 0
+    required = max(known, static + gradients + beyond, error.required_bytes) + state_to_come(pool)
     half = static + (required - static) // 2
     message = (
         f"{call}, {place}: {error}.\n"
@@ -78,6 +103,8 @@ def _explained(
         f"The least sufficient budget for the whole step, as far as it is known, is {required} "
         f"bytes ({in_units(required)}); with half of the batch about {in_units(half)}."
     )
+    if Plans.read_twice:
+        message += "\nIn anomaly mode no result takes the block of an input: less suffices outside."
     found = BudgetError(
         message, required, op=op, place=str(place), module=place.module, holders=held.by_kind
     )
@@ -100,12 +127,14 @@ class Holders:
     """The bytes in use: by kind, and those of activations by module.
 
     Data is all that is of no other kind: inputs, buffers, workspaces. `fixed` are activations that
-    cannot be dropped, since they were made outside of the budget.
+    cannot be dropped, since they were made outside of the budget. `again` are those that a write
+    has `rebuilt`, or is about to.
     """
 
-    def __init__(self, pool: Pool, nodes: Sequence[Node]) -> None:
+    def __init__(self, pool: Pool, nodes: Sequence[Node], rebuilt: Sequence[Storage] = ()) -> None:
         self.pool = pool
-        self.kinds: dict[Storage, str] = {}
+        self.kinds: dict[Storage, str] = dict.fromkeys(rebuilt, "activations")
+        self.again = sum(storage.room for storage in rebuilt)
         for leaf in requirement.leaves_of(pool):
             value, grad = leaf.handle(), leaf.grad
             self._add("parameters", [] if value is None else [value])
@@ -130,6 +159,7 @@ class Holders:
         for storage, kind in self.kinds.items():
             self.by_kind[kind] += self._room(storage)
         self.by_kind["data"] = max(0, pool.live - sum(self.by_kind.values()))
+        self.kinds = {}  # storages are held by the program alone
 
     def _room(self, storage: Storage) -> int:
         there = storage.pool is self.pool and storage.present_address is not None
@@ -178,7 +208,17 @@ def _ways_out(pool: Pool, held: Holders, is_forward: bool) -> str:
         state += ', offload="disk" copies out what is made inside the budget'
     where = f" of {held.largest_module}" if held.largest_module else ""
     ways = [
-        (sizes["activations"] - held.fixed, "activations that this call reads", "smaller batches"),
+        (
+            held.again,
+            "values that the program holds",
+            "del those that it does not need before the write",
+        )
+        if held.again
+        else (
+            sizes["activations"] - held.fixed,
+            "activations that this call reads",
+            "smaller batches",
+        ),
         (
             held.fixed,
             f"activations{where} from outside of the budget",

@@ -16,17 +16,19 @@ from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import offload, replay
 from rushlight.tape.memory.foresight import FORESIGHT, NEVER, Foresight
 from rushlight.tape.memory.offload import Offload
+from rushlight.tape.memory.pins import COUNTERS, OFTEN, Pins
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy, rebuild_cost
-from rushlight.tape.memory.recipe import Mark, Recipe, groups_of_sources, with_recipe
-from rushlight.tape.memory.replay import Counters, Pins
+from rushlight.tape.memory.recipe import (
+    SMALLEST_DROP,
+    Mark,
+    Recipe,
+    groups_of_sources,
+    with_recipe,
+)
+from rushlight.tape.memory.requirement import static_bytes
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Node, Value
-
-# Dropping a block smaller than this frees too little to be worth a rebuild.
-_SMALLEST_DROP = 4096
-# What was rebuilt so often is dropped again only where nothing else suffices.
-FEW = 3
 
 
 class Region:
@@ -41,10 +43,14 @@ class Region:
     def __init__(self) -> None:
         self.outer: Region | None = STATE.get().region
         self.mark = Mark(None if self.outer is None else self.outer.mark)
+        self.bounds: dict[Pool, int | None] = {}  # the least limit of the budgets around, by pool
         # Whether `use` has to be called.
         self.listens = type(self).use is not Region.use
+        # Whether `note` has to be called also in a followed step.
+        self.tells = type(self).note is not Region.note
         if self.outer is not None:
             self.listens = self.listens or self.outer.listens
+            self.tells = self.tells or self.outer.tells
             self.witness, self.chooses = self.outer.witness, self.outer.chooses
             self.foresight = self.outer.foresight or self.foresight
 
@@ -54,10 +60,8 @@ class Region:
 
     def rebuilds(self, plan: Plan) -> bool:
         """Whether the results of a plan could be dropped here; else they need no recipe."""
-        return (
-            plan.room >= _SMALLEST_DROP
-            or max(plan.rooms) >= _SMALLEST_DROP
-            or (self.outer is not None and self.outer.rebuilds(plan))
+        return max(plan.rooms) >= SMALLEST_DROP or (
+            self.outer is not None and self.outer.rebuilds(plan)
         )
 
     def note(self, node: Node) -> None:
@@ -117,7 +121,7 @@ class Ranking:
             if storage.block is not None and not stays:
                 self.items.append(self._item(storage, i, costs))
         heapify(self.items)
-        self.tick = Counters.tick
+        self.tick = COUNTERS.tick
         self.until = self.tick + len(self.items) // _PER_RANKING
 
     def _item(self, storage: Storage, number: int, costs: dict[Recipe, float]) -> Item:
@@ -125,10 +129,10 @@ class Ranking:
         candidate = Candidate(storage, self.room, costs, self.offload)
         # What a backward pass has made comes last: to rebuild it is to repeat the pass.
         late = recipe.fleeting and candidate.wait != NEVER and not self.copied
-        worn = recipe.runs >= FEW and not self.copied
-        small = storage.room < _SMALLEST_DROP
+        worn = recipe.runs >= OFTEN and not self.copied
+        small = storage.room < SMALLEST_DROP
         score = self.policy.score(candidate)
-        return late, worn, small, score, number, Counters.drops, recipe.serial, weakref.ref(storage)
+        return late, worn, small, score, number, COUNTERS.drops, recipe.serial, weakref.ref(storage)
 
     def choose(self, room: int, want: int, spared: set[Storage], late: bool) -> list[Storage]:
         """The first storages, of `want` bytes or with one of the room asked for, or all.
@@ -150,7 +154,7 @@ class Ranking:
                 continue
             if recipe.used > self.tick:  # it is ranked again next time
                 continue
-            if item[5] != Counters.drops:
+            if item[5] != COUNTERS.drops:
                 again = self._item(storage, item[4], costs)
                 if (again[0] and not late) or (items and again > items[0]):
                     heappush(items, again)
@@ -171,10 +175,11 @@ _RANKINGS: dict[tuple[Pool, int], Ranking] = {}
 _PER_RANKING = 4
 
 
-def reclaim(pool: Pool, room: int) -> bool:
+def reclaim(pool: Pool, room: int, handed: list[int] | None = None) -> bool:
     """Drop values in the policy's order until `room` fits; whether any was dropped.
 
-    The order among kinds of values is that of Note [Replay]; what is pinned stays.
+    The order among kinds of values is that of Note [Replay]; what is pinned stays. `handed` gets
+    the block of one of `room` bytes: Note [Budget] 7.
     """
     with replay.LOCK:
         there, live = offload.here(), pool.live
@@ -187,7 +192,11 @@ def reclaim(pool: Pool, room: int) -> bool:
                     or free_sources(pool)
                     or free_sources(pool, last=True)
                 )
-            gone = [storage for storage in chosen if _let_go(storage, there)]
+            gone = []
+            for storage in chosen:
+                hands = handed is not None and not handed and storage.room == room
+                if _let_go(storage, there, handed if hands else None):
+                    gone.append(storage)
             Pins.note_dropped(gone)
             if gone:
                 if there.copies_beside(pool):
@@ -231,7 +240,7 @@ def _has_grown(pool: Pool) -> bool:
 
     By an eighth of all that is in use beyond what it was then.
     """
-    static = pool.live - sum([s.room for s in with_recipe(pool) if s.block is not None])
+    static = static_bytes(pool)
     least = _Search.static[pool] = min(static, _Search.static.get(pool, 0))
     return (static - least) * 8 > pool.live - least
 
@@ -243,12 +252,12 @@ def free_sources(pool: Pool, last: bool = False) -> bool:
     was a few calls before among many recipes. `last`: nothing can be dropped, so that what is made
     from them is pinned, and becomes plain whatever its size.
     """
-    since = Counters.tick - _Search.tick
+    since = COUNTERS.tick - _Search.tick
     if Pins.in_replay() or (0 <= since * 16 < _Search.recipes and not last):
         return False
     live = pool.live
     groups, _Search.recipes = groups_of_sources(pool)
-    _Search.tick = Counters.tick
+    _Search.tick = COUNTERS.tick
     for nbytes, made in groups:
         if (last or nbytes > sum([storage.room for storage in made])) and all(
             storage.recipe is not None and storage.block is not None for storage in made
@@ -261,17 +270,23 @@ def free_sources(pool: Pool, last: bool = False) -> bool:
 
 
 def _choose(pool: Pool, room: int, there: Offload) -> list[Storage]:
-    """The storages to drop: those of an equal step before, or the first of a ranking."""
+    """The storages to drop: those of an equal step before, or the first of a ranking.
+
+    The first may be too few: then the request asks again.
+    """
     limit = pool.limit
     over = 0 if limit is None else pool.live + room - limit
     want = over if over > 0 else room  # the device itself is full
     policy, pinned = _policy(), Pins.pinned()
     plans = policy is LEAST_WORK and there is offload.NEVER
-    chosen = FORESIGHT.planned(pool, room, want) if plans else []
-    if not chosen or not pinned.isdisjoint(chosen):
+    chosen = []
+    if plans and FORESIGHT.drops is not None:
+        kept = pinned.difference(Pins.replaceable(pool, room))
+        chosen = FORESIGHT.planned(pool, room, want, kept)
+    if not chosen:
         chosen = _rank(pool, room, want, policy, there, pinned)
     if plans and chosen:
-        FORESIGHT.note_drop(pool, room, want, chosen)
+        FORESIGHT.note_drop(pool, chosen)
     return chosen
 
 
@@ -280,14 +295,15 @@ def _rank(
 ) -> list[Storage]:
     """The first storages of a ranking, those before `pinned` that suffice."""
     brought = Pins.pinned(frames=True)
-    spared = brought | Pins.needed_soon()
+    often = Pins.run_often()  # to drop it for another that it is dropped for would go on for ever
+    spared = brought | Pins.needed_soon() | often
     key = (pool, room)
     ranking = _RANKINGS.get(key)
     if (
         ranking is not None
         and ranking.policy is policy
         and ranking.offload is there
-        and Counters.tick <= ranking.until
+        and COUNTERS.tick <= ranking.until
     ):
         chosen = ranking.choose(room, want, spared, late=False)
         if chosen:
@@ -299,15 +315,15 @@ def _rank(
     ranking = _RANKINGS[key] = Ranking(pool, room, policy, there)
     chosen = []
     for kept in (spared, brought, pinned):
-        chosen = chosen or ranking.choose(room, want, kept, late=False)
+        chosen = chosen or ranking.choose(room, want, kept | often, late=False)
     if sum([storage.room for storage in chosen]) < want:
-        chosen = Pins.replaceable(room) or chosen
-    for kept in (brought, pinned):
+        chosen = Pins.replaceable(pool, room) or chosen
+    for kept in (brought | often, pinned | often, pinned):
         chosen = chosen or ranking.choose(room, want, kept, late=True)
     return chosen
 
 
-def _let_go(storage: Storage, there: Offload) -> bool:
+def _let_go(storage: Storage, there: Offload, handed: list[int] | None) -> bool:
     """Drop a storage, copied out first where it must or should be; whether it was dropped."""
     recipe: Recipe = storage.recipe
     if storage.copy is None:
@@ -318,7 +334,7 @@ def _let_go(storage: Storage, there: Offload) -> bool:
             work = rebuild_cost(recipe, {}) if there.is_measured else 0.0
             if there.chooses(storage, work):
                 there.copy(storage)  # or it is rebuilt
-    drop(storage)
+    drop(storage, handed)
     return True
 
 
@@ -358,7 +374,7 @@ def _want_sources(recipe: Recipe) -> None:
         for origin, index, _ in stack.pop().sources:
             if origin.__class__ is not Recipe:
                 continue
-            sooner = at and not foresight.now < origin.wanted <= at
+            sooner = at and not int(foresight.coming) <= origin.wanted <= at
             if sooner:
                 origin.wanted = at
             if origin.used < used:
@@ -369,19 +385,20 @@ def _want_sources(recipe: Recipe) -> None:
                 stack.append(origin)
 
 
-def drop(storage: Storage) -> None:
-    Counters.drops += 1
+def drop(storage: Storage, handed: list[int] | None = None) -> None:
+    """Free a storage's block, or hand it over."""
+    COUNTERS.drops += 1
     recipe = storage.recipe  # None: its owner frees it
     if recipe is not None:
         if storage.copy is None:
             _want_sources(recipe)
         else:
             storage.copy.leave(storage)
-    if Counters.watch is not None:
-        Counters.watch.dropped(storage)
+    if COUNTERS.watch is not None:
+        COUNTERS.watch.dropped(storage)
     # `Pool.give`, inlined: it must not be interrupted in between. See Note [Counting and threads].
     address = storage.present_address
     assert address is not None
     storage.address = storage.block = None
     storage.pool.live -= storage.room
-    storage.blocks.append(address)
+    (storage.blocks if handed is None else handed).append(address)

@@ -3,22 +3,35 @@
 # Note [Requirement]
 1. A step that failed has left records. What it needs is the most of: the failed call; each recorded
    call, whose inputs are rebuilt (Note [Floor]); each derivative that is to come.
-2. A derivative needs its incoming gradients, its saves, rebuilt one after the other, the gradients
-   it gives, and an intermediate result of the size of the largest. Beside them are the gradients on
-   their way and those of leaves, in the order of a backward pass. A failed pass is continued where
-   it failed.
-3. Of a forward pass that failed, the calls to come are unknown. Where earlier steps left plans for
-   operands that this one can have, those are taken, and their derivatives; else the next limit may
-   fail later in the step. Leaves that no record reaches have their gradients before the derivatives
-   of the records run. `memory.estimate` tells before a step runs.
-   The records are those before the failed call's inputs and before the last record that saved each
-   value with a recipe (`Recipe.saved`).
-4. Kernels' own scratch is in no record, and the engine keeps to 1.1 of the floor: hence `_SHARE`.
+2. A derivative that has run has a program: each of its calls needs the saves it reads, rebuilt one
+   after the other, and what was made so far. Else it counts as one call that reads all saves, with
+   an intermediate result of the size of the largest gradient it gives. Beside them are the incoming
+   gradients, those on their way and those of leaves, in the order of a backward pass. A failed pass
+   is continued where it failed. A result that may be written over an input takes no block. A
+   gradient that is added to a leaf's own waits for the end of the pass (Note [Backward] 5), and
+   counts until then; where a forward pass failed, all leaves are taken to get one.
+3. Of a forward pass that failed, or a pass that is differentiated itself, the calls to come are
+   unknown. Where earlier steps left plans for operands that this one can have, those are taken, and
+   their derivatives; else the next limit may fail later in the step. A call may run again beside
+   the gradient of a call that saved its result. Where calls give two gradients, one of them may
+   wait, and a value that is joined later. Leaves that no record reaches have their gradients before
+   the derivatives of the records run. The records are those before the failed call's inputs and
+   before the last record that saved each value with a recipe (`Recipe.saved`). `memory.estimate`
+   tells before a step runs.
+4. Before an optimiser writes to parameters, dropped values made from them that the program still
+   holds are rebuilt, the last one first, and stay (`before_write`): its step needs room for them
+   beside the gradients and the state. Who holds a value is told by counts of references, so the
+   variables of functions that run count too.
+5. State that optimisers are still to make counts beside all else: later steps have it.
+6. Scratch is known of few kernels, and the engine keeps to 1.1 of the floor: hence `_SHARE`. A
+   limit that failed although it has all that is known failed by these, and gets as large a share
+   more.
 
 # Note [Floor]
 The least limit for a call is what is plain, plus the most of these: the blocks of its inputs and
-results; and for each input, in the order of making, its own need and the blocks of the inputs
-before it (the order of Note [Replay] 1 needs no more, but for values that several inputs share).
+results, less that of a result that replaces an input (Note [Replay] 8); and for each input, in the
+order of making, its own need and the blocks of the inputs before it (the order of Note [Replay] 1
+needs no more, but for values that several inputs share).
 The need of a present or plain input is its block; that of a dropped one follows from its recipe in
 the same way. For a chain of calls this is the largest call; for residual nets the largest call and
 the skips around it; for a U-Net the largest call and the skips that are open there; for a balanced
@@ -27,14 +40,18 @@ tree it grows with the depth.
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any
 
 from rushlight.core.cache import Cache
+from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
-from rushlight.tape.memory.recipe import Recipe, with_recipe
-from rushlight.tape.record.op import Grad, Plan, Plans
-from rushlight.tape.record.state import WALK
+from rushlight.tape.memory.recipe import Recipe, bytes_with_recipe, readers, with_recipe
+from rushlight.tape.record.op import Grad, Plan, Plans, writes_over
+from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 
 Key = tuple[Recipe, int]  # a result of a recipe
@@ -45,32 +62,57 @@ _MOST_CALLS = 50_000  # that are looked at for one error
 
 def static_bytes(pool: Pool) -> int:
     """The bytes that cannot be dropped."""
-    return pool.live - sum(s.room for s in with_recipe(pool) if s.block is not None)
+    return pool.live - bytes_with_recipe(pool)
+
+
+def most_rows(pool: Pool, spec: Spec) -> int | None:
+    """The rows of a new value that a limit has room for twice; None where it has for all of it.
+
+    Beside what cannot be dropped, and gradients on their way.
+    """
+    limit = pool.limit
+    if limit is None or not spec.contiguous or pool.live + room_for(spec.nbytes) <= limit:
+        return None
+    free = limit - static_bytes(pool) - bytes_with_recipe(pool, lambda s: s.recipe.fleeting)
+    if room_for(spec.nbytes) <= free:
+        return None
+    return max(1, free // 2 * spec.shape[0] // spec.nbytes)
 
 
 def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> int:
     """The limit that the records of a failed step ask for; `call` is what failed."""
     walk = WALK.get()
     nodes = records(pool, inputs)
+    waited = 0  # by gradients that wait for the end of the pass, dropped or not
     if walk is None:
-        leaves = leaves_to_come(pool)
+        # Gradients that are there may be added to.
+        leaves = leaves_of(pool) if nodes and STATE.get().grad else leaves_to_come(pool)
     else:
-        leaves = [leaf for leaf in _on(pool, walk.waiting) if leaf.grad is None]
+        arrived = set(map(id, [*walk.found, *[owner for owner, *_ in walk.changed]]))
+        arrived.update(id(leaf) for leaf, _ in walk.waits)
+        leaves = [leaf for leaf in _on(pool, walk.waiting) if id(leaf) not in arrived]
+        memories = {g._memory for _, g in walk.waits}
+        waited = sum(s.room for s in memories if s.pool is pool and s.recipe is not None)
     floor, static = Floor(), static_bytes(pool)
-    # Gradients on their way are not rebuilt.
-    flying = [s for s in with_recipe(pool) if s.block is not None and s.recipe.fleeting]
+    # Gradients on their way are not rebuilt; in a pass those that were dropped have to stay.
+    passing = [s for s in with_recipe(pool) if s.recipe.fleeting]
+    flying = [s for s in passing if walk is not None or s.block is not None]
     now = sum(s.room for s in flying) + call_bytes(floor, call, inputs)
-    calls = max((floor.of(_saves(node)) for node in nodes), default=0)
-    known = max(now, calls, Pass(nodes, leaves, floor).most)
+    calls = max((floor.of(filter(None, _saves(node))) for node in nodes), default=0)
+    known = max(now, calls, waited + Pass(nodes, leaves, floor).most)
     most = int(known * _SHARE)
-    if walk is None:
-        specs = {leaf.spec for leaf in _on(pool, _every_leaf())}
+    left = (pool.limit or 0) - static
+    if left >= known:
+        known, most = left, int(left * _SHARE)
+    if walk is None or walk.create:
+        held = {leaf.spec for leaf in _on(pool, _every_leaf())}
+        specs = set(held)
         for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
             specs.update(plan.ins, plan.outs)
-        planned = int((gradient_bytes(leaves) + _planned(pool, specs)) * _SHARE)
+        planned = int((gradient_bytes(leaves) + _planned(pool, specs, held)) * _SHARE)
         most = max(most, planned)
-        if pool.peak > (pool.limit or 0):  # earlier steps ran without a limit, in so much
-            most = min(most, max(known, pool.peak - static))
+    if pool.peak > (pool.limit or 0):  # earlier steps ran without a limit, in so much
+        most = min(most, max(known, pool.peak - static))
     return static + most
 
 
@@ -80,7 +122,50 @@ def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
         return 0
     storages = [value._memory for value in inputs]
     kept = [s for s in storages if s.recipe is not None and not s.recipe.fleeting]
-    return floor.of([(s.recipe, s.recipe.index_of(s)) for s in kept], sum(call.rooms))
+    return floor.of([(s.recipe, s.recipe.index_of(s)) for s in kept], call_rooms(call))
+
+
+# ---- values that outlive their records ----
+
+
+def held_bytes(pool: Pool, nodes: Sequence[Node]) -> int:
+    """What `before_write` needs to make all plain that the program holds, made from parameters."""
+    floor, held, most = Floor(), 0, 0
+    for storage in reversed(held_values(pool, nodes)):
+        recipe = storage.recipe
+        most = max(most, held + floor.of([(recipe, recipe.index_of(storage))]))
+        held += storage.room
+    return int(most * _SHARE)
+
+
+def held_values(pool: Pool, nodes: Sequence[Node]) -> list[Storage]:
+    """Storages made from parameters to which something else than these records refers."""
+    handles = [handle for leaf in leaves_of(pool) if (handle := leaf.handle()) is not None]
+    made = [s for s in readers([v._memory for v in handles]) if not s.recipe.fleeting]
+    saves = [v for node in nodes for v in node.saved or () if isinstance(v, Value)]
+    own = Counter([id(v) for v in saves])  # the references of records to values
+    values = list({id(v): v for v in saves}.values())
+    del saves
+    bases = [v._base for v in values if v._base is not None]
+    values += {id(base): base for base in bases if id(base) not in own}.values()
+    own.update(map(id, bases))
+    del bases
+    inner = Counter([id(v._memory) for v in values])  # and to storages
+    inner.update([id(storage) for node in nodes for storage in node.outs])
+    beside = [n > own[id(v)] for v, n in zip(values, _references(values), strict=True)]
+    found = {id(v._memory) for v, is_held in zip(values, beside, strict=True) if is_held}
+    return [
+        storage
+        for storage, n in zip(made, _references(made), strict=True)
+        if id(storage) in found or n > inner[id(storage)]
+    ]
+
+
+def _references(things: Sequence[Any]) -> list[int]:
+    """How many references there are to each of them, beside that of this list."""
+    known = [object(), *things]
+    own, *counts = [sys.getrefcount(thing) for thing in known]
+    return [count - own - 1 for count in counts]
 
 
 # ---- the records, leaves and plans of a step ----
@@ -146,52 +231,112 @@ def _plans(pool: Pool) -> set[Plan]:
     return {plan for plan in kept if plan.__class__ is Plan and plan.pool is pool}
 
 
-def _planned(pool: Pool, specs: set[Any]) -> int:
+def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> int:
     """The most that calls with plans from earlier steps need, or their derivatives.
 
     Those are taken whose operands the step can have: operands of its calls, leaves, results of
-    others. Integers beside them, as labels are, are taken as given.
+    others. Integers beside them, as labels are, are taken as given. A call without operands is
+    taken where its result is like one of those.
     """
-    left, before = list(_plans(pool)), -1
-    most = 0
+    left, before = [plan for plan in _plans(pool) if not plan.roomy], -1
+    taken: list[Plan] = []
     while len(left) != before:
         before = len(left)
         waiting = []
         for plan in left:
             numbers = [spec for spec in plan.ins if spec.differentiable]
-            if specs.issuperset(numbers or plan.ins):
+            if specs.issuperset(numbers or plan.ins or plan.outs):
                 specs.update(plan.outs)
-                most = max(most, _need_of_plan(plan))
+                taken.append(plan)
             else:
                 waiting.append(plan)
         left = waiting
-    return most
+    return Planned(taken, held).most
 
 
-def _need_of_plan(plan: Plan) -> int:
-    if plan.launch is None:
-        return 0
-    ins = [room_for(spec.nbytes) for spec in plan.ins]
-    most = sum(ins) + sum(plan.rooms)
-    if plan.grads:  # rebuilt in a backward pass, beside a gradient that came and one on its way
-        most += 2 * plan.room
-    for needs, grad in plan.grads.items():
-        given = [nbytes for i, nbytes in enumerate(ins) if needs >> i & 1]
-        saved = sum(ins[i] for i in grad.saves_in) + sum(plan.rooms[i] for i in grad.saves_out)
-        most = max(most, plan.room + saved + derivative_bytes(plan, grad, given))
-    return most
+class Planned:
+    """The needs of plans whose calls are to come, beside operands with the specs `held`."""
+
+    def __init__(self, plans: Sequence[Plan], held: set[Any]) -> None:
+        self.held = held
+        self.beside: dict[Any, int] = {}  # by spec: the gradient that came when such a save is read
+        self.forked = 0  # the largest gradient that one call gives twice: one of them waits
+        for plan in plans:
+            for needs, grad in plan.grads.items() if plan.launch is not None else ():
+                read = [
+                    *[plan.ins[i] for i in grad.saves_in],
+                    *[plan.outs[i] for i in grad.saves_out],
+                ]
+                for spec in read:
+                    self.beside[spec] = max(self.beside.get(spec, 0), plan.room)
+                given = sorted(room for i, room in enumerate(self._ins(plan)) if needs >> i & 1)
+                self.forked = max(self.forked, *given[-2:-1], 0)
+        self.most = max((self._need(plan) for plan in plans), default=0)
+
+    def _ins(self, plan: Plan) -> list[int]:
+        return [0 if spec in self.held else room_for(spec.nbytes) for spec in plan.ins]
+
+    def _need(self, plan: Plan) -> int:
+        """The most that a call needs, run again in a backward pass, or its derivative."""
+        if plan.launch is None:
+            return 0
+        ins, waiting = self._ins(plan), 2 * min(self.forked, plan.room)
+        most = sum(ins) + call_rooms(plan)
+        if plan.grads:
+            most += waiting + max(self.beside.get(spec, 0) for spec in plan.outs)
+        for needs, grad in plan.grads.items():
+            given = [room_for(spec.nbytes) for i, spec in enumerate(plan.ins) if needs >> i & 1]
+            rooms = [*[plan.rooms[i] for i in grad.saves_out], *[ins[i] for i in grad.saves_in]]
+            for reads, made in derivative_calls(plan, grad, given):
+                most = max(most, plan.room + waiting + sum(rooms[i] for i in reads) + made)
+        return most
 
 
-def derivative_bytes(plan: Plan, grad: Grad, given: Sequence[int]) -> int:
-    """The blocks that a derivative allocates, where the gradients it gives are of these sizes.
+def call_rooms(plan: Plan, came: int = 0) -> int:
+    """The blocks that a call takes, where a result is written over an input after the first."""
+    pairs = product(range(len(plan.outs)), range(came, len(plan.ins)))
+    over = [plan.rooms[out] for out, given in pairs if writes_over(plan, out, given)]
+    return plan.room + plan.rest - max(over, default=0)
 
-    One kernel writes one of them over the incoming gradient: Note [Derivatives] 7.
+
+# The saves that a call of a derivative reads, by number; the blocks that it and those before take.
+Made = tuple[Sequence[int], int]
+
+
+def derivative_calls(plan: Plan, grad: Grad, given: Sequence[int]) -> list[Made]:
+    """The calls of a derivative, where the gradients it gives are of these sizes.
+
+    By its program, if it has run; else as one call. One kernel writes one of the gradients over the
+    incoming one, or over a save: Note [Derivatives] 7, Note [Replay] 8.
     """
     if plan.launch is None:
-        return 0
+        return [((), 0)]
+    saves = range(len(grad.saves_out) + len(grad.saves_in))
+    found = [made for made in (grad.programs or {}).values() if made is not None]
     if grad.fused is not None:
-        return sum(given) - (plan.room if plan.room in given else 0)
-    return sum(given) + max(given, default=0)
+        return [(saves, sum(given) - (plan.room if plan.room in given else 0))]
+    if not found:
+        return [(saves, sum(given) + max(given, default=0))]
+    return _calls_of(found[0].program, len(found[0].program.given) - len(saves))
+
+
+def _calls_of(program: Any, came: int) -> list[Made]:
+    """A program's calls; its first `came` inputs are gradients."""
+    kernels = [step for step in program.steps if not step.is_view]
+    firsts = [f for f, step in zip(program.firsts, program.steps, strict=True) if not step.is_view]
+    roots = [{program.roots[slot][0] for slot in step.sources} for step in kernels]
+    held: dict[int, int] = {}  # what was made, by slot
+    calls: list[Made] = []
+    for number, (step, first) in enumerate(zip(kernels, firsts, strict=True)):
+        reads = [slot - came for slot in roots[number] if came <= slot < len(program.given)]
+        own = step.plan.room + step.plan.rest
+        if len(kernels) == 1:
+            own = call_rooms(step.plan, 0 if came == 1 else came)
+        calls.append((reads, sum(held.values()) + own))
+        held.update({first + i: room for i, room in enumerate(step.plan.rooms)})
+        later = set().union(*roots[number + 1 :], program.made)
+        held = {slot: room for slot, room in held.items() if slot in later}
+    return calls or [((), 0)]
 
 
 class Floor:
@@ -249,13 +394,32 @@ class _Call:
         self.started = True
         recipe, _ = self.keys[-1]
         below = [(origin, i) for origin, i, _ in recipe.sources if origin.__class__ is Recipe]
-        return _Call(below, sum(recipe.rooms), self.pinned)
+        return _Call(below, _rooms(recipe, self.pinned), self.pinned)
 
 
-def _saves(node: Node) -> list[Key]:
-    values = [v._memory for v in node.saved or () if isinstance(v, Value)]
-    storages = [s for s in (*values, *node.outs) if isinstance(s, Storage)]
-    return [(s.recipe, s.recipe.index_of(s)) for s in storages if s.recipe is not None]
+def _rooms(recipe: Recipe, pinned: frozenset[Key]) -> int:
+    """The blocks that a recipe takes: a result replaces an input that is not pinned."""
+    plan = recipe.plan
+    if recipe.onto is not None:
+        return sum(recipe.rooms)
+    over = [
+        plan.rooms[out]
+        for out, (given, source) in product(range(len(plan.outs)), enumerate(recipe.sources))
+        if source[0].__class__ is Recipe
+        and source[:2] not in pinned
+        and writes_over(plan, out, given)
+    ]
+    return plan.room + plan.rest - max(over, default=0)
+
+
+def _saves(node: Node) -> list[Key | None]:
+    """What a record saved, its results first; None for what has no recipe."""
+    saved = [v._memory if isinstance(v, Value) else None for v in node.saved or ()]
+    storages = [s if isinstance(s, Storage) else None for s in (*node.outs, *saved)]
+    return [
+        None if s is None or s.recipe is None else (s.recipe, s.recipe.index_of(s))
+        for s in storages
+    ]
 
 
 class Pass:
@@ -295,8 +459,10 @@ class Pass:
         incoming = self.coming.pop(node, 0)
         edges = [(e, s) for e, s in zip(node.edges, node.plan.ins, strict=False) if e is not None]
         given = [(_node_of(edge), room_for(spec.nbytes)) for edge, spec in edges]
-        made = derivative_bytes(node.plan, node.grad, [nbytes for _, nbytes in given])
-        self.most = max(self.most, self.total + self.floor.of(_saves(node), made))
+        saves = _saves(node)
+        for reads, made in derivative_calls(node.plan, node.grad, [n for _, n in given]):
+            keys = filter(None, [saves[i] for i in reads if i < len(saves)])
+            self.most = max(self.most, self.total + self.floor.of(keys, made))
         self.total -= incoming
         return given
 

@@ -27,6 +27,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import Needed
+from rushlight.tape.record.source_line import OwnLines
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Node, Output, Value
 from rushlight.tape.record.written import describe_writes
@@ -73,14 +74,14 @@ class Packed:
         self.edge = value._node
         self.origin = weakref.ref(storage)
         self.version = storage.version
-        with Changed(grad=False, region=None, saving=None):
+        with Changed(grad=False, region=None, saving=None), OwnLines():
             self.held = saving.pack(call.detached(value))
         storage.pool.make_room(0)  # a limit binds what the hook keeps, too
         if _is_dense(self.held):
             self.held._memory.pool.make_room(0)
         if storage.version != self.version:
             raise InplaceError(
-                f"{node.name()}: a pack hook wrote to the tensor it was given ({value._spec!r}), "
+                f"{node.op_name}: a pack hook wrote to the tensor it was given ({value._spec!r}), "
                 "which others see too; let it write to a clone"
             )
         self.given: int | None = self.held._memory.version if _is_dense(self.held) else None
@@ -89,7 +90,7 @@ class Packed:
         """The unpacked value, with its node in the graph."""
         with Changed(grad=False, region=None, saving=None):
             value = self.saving.unpack(self.held)
-        name, spec = node.name(), self.spec
+        name, spec = node.op_name, self.spec
         if not _is_dense(value):
             raise TypeError(
                 f"{name}: an unpack hook gave a {type(value).__name__} in place of a saved tensor "
@@ -122,6 +123,7 @@ class Packed:
             )
         if _order(value._spec) != _order(spec):
             value = _laid_out(value, spec)
+        value._memory.pool.make_room(0)  # a limit binds what the hook made, too
         return call.rooted(call.make_value(value._spec, value._memory, value._offset, edge))
 
 

@@ -21,7 +21,9 @@
 7. `mine` tells that the only gradient is a fresh buffer, which ends with the call. One kernel then
    writes a result of the same layout over it (`over`, Note [Kernel arguments]): no block is taken.
    A gradient that a hook or a user may hold is not `mine`. In a region a gradient without a recipe
-   is not written over: the result's recipe would read it.
+   is not written over where the result gets one, which would read it.
+8. In a quiet step (Note [Foresight] 6) `Derivative.held` runs, without recipes: it is `run` for
+   saves that have a recipe, whose bytes are in a block, and that the caller has pinned.
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ from textwrap import indent
 from typing import Any
 
 from rushlight.core.cache import Cache
+from rushlight.core.errors import BudgetError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
-from rushlight.tape.memory import replay
+from rushlight.tape.memory import refusal, replay
+from rushlight.tape.memory.foresight import FORESIGHT
+from rushlight.tape.memory.pins import COUNTERS, LOCK, Pins
 from rushlight.tape.memory.recipe import Recipe
 from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call, template
@@ -102,10 +107,14 @@ class Derivative:
     `over`, an index of the kernel's results or None, are those of Note [Derivatives] 7.
     """
 
-    __slots__ = ("fresh", "judged", "kernel", "need", "over", "places", "program", "run")
+    __slots__ = (
+        *("_held", "first", "fresh", "judged", "kernel", "need", "over", "places", "program"),
+        *("run", "shape"),
+    )
 
     def __init__(self, program: Program, grad: Grad, came: int, params: int) -> None:
         self.program = program
+        self.first = program.launches[0].plan if program.launches else None
         kernel = program.kernel
         # A node's parameters follow its numbers only where the step passes them on.
         fixed = kernel is not None and program.launches[0].numbers != kernel.tail
@@ -118,6 +127,21 @@ class Derivative:
         # Whether no launch excuses bad saves, so that anomalies are found as they are made: see
         # Note [Anomaly checks] 4.
         self.judged = not program.launches or (plan is not None and plan.op.causes is not None)
+        self.shape = len(grad.saves_out), len(grad.saves_in), came, params
+        self.fresh: tuple[bool, ...] = ()
+        self.run = self._compiled("{}.address")
+        self._held: Callable[..., Parts | None] | None = None
+
+    @property
+    def held(self) -> Callable[..., Parts | None]:
+        """`run` for saves with recipes: Note [Derivatives] 8."""
+        if self._held is None:
+            self._held = self._compiled("({0}.address if {0}.recipe is None else {0}.block)")
+        return self._held
+
+    def _compiled(self, address: str) -> Callable[..., Parts | None]:
+        """The code of `run`; `address` is the text that reads the address of a storage."""
+        program, plan, (outs, ins, came, params) = self.program, self.kernel, self.shape
         constants: dict[str, Any] = {}  # by their names in the code
         if not program.made:  # every gradient is passed through
             launch = ""
@@ -126,17 +150,17 @@ class Derivative:
         else:
             launch = _run_plan(plan, params, self.over, constants)
         parts = _parts(program, came, constants)
-        self.fresh: tuple[bool, ...] = constants["fresh"]
+        self.fresh = constants["fresh"]
         text = _RUN.format(
             constants=", ".join(constants),
             gradients=", ".join(_names("g", came)),
-            read=indent(_read(grad, came, bool(program.made)), " " * 8),
+            read=indent(_read(outs, ins, came, bool(program.made), address), " " * 8),
             launch=indent(launch, " " * 8),
             parts=", ".join(parts),
             fresh="inherited if mine else fresh" if "inherited" in constants else "fresh",
         )
         code = _CODES.get(text) or _CODES.keep(text, template.compiled(text, "derivative"))
-        self.run: Callable[..., Parts | None] = call.defined(code, "bind")(**constants)
+        return call.defined(code, "bind")(**constants)
 
     @staticmethod
     def of(program: Program | None, grad: Grad, came: int, params: int) -> Derivative | None:
@@ -158,7 +182,8 @@ class Derivative:
         storages: Sequence[Storage] = ()
         if self.kernel is not None and program.made:
             recipe, run = values[0]._memory.recipe, (self.kernel, values, node.params, region)
-            if self.over is not None and mine and recipe is not None and not recipe.is_settled:
+            may_end = FORESIGHT.is_plain if recipe is None else not recipe.is_settled
+            if self.over is not None and mine and may_end:
                 storages = replay.run_over(*run, self.over)
             else:
                 storages = replay.run_in_region(*run)
@@ -167,7 +192,10 @@ class Derivative:
             limit = pool.limit
             if limit is not None and pool.live + self.need > limit:
                 return None
-            ran = _run_steps(program, values, node.params, region)
+            try:
+                ran = _run_steps(program, values, node.params, region)
+            except BudgetError:  # it takes scratch
+                return None
             if ran is None:
                 return None
             storages = ran
@@ -185,6 +213,34 @@ class Derivative:
                 value = call.make_view(value, spec, value._offset + skip)
             parts.append(value)
         return parts, self.fresh
+
+    def run_quietly(self, node: Node, mine: bool, *gradients: Value) -> Parts | None:
+        """`held`, with its operands pinned; None where it has no room: Note [Derivatives] 8."""
+        held, plan, running = self._held or self.held, self.first, Pins.running
+        if plan is None:  # it launches nothing
+            return held(node, mine, *gradients)
+        need = self.need
+        if mine and self.over is not None:
+            need -= plan.rooms[self.over]
+        if need:
+            pool = plan.pool
+            if pool.live + need > pool.held:
+                limit = pool.limit
+                if limit is not None and pool.live + need > limit:
+                    return None  # a result may replace an input: Note [Replay] 8
+        with LOCK:
+            if mine and gradients[0]._memory.recipe is not None:
+                mine = replay.give_up(gradients[0]._memory)
+            # No call between `append` and `try` or in `finally`: see `replay.follow`.
+            try:
+                running.append((None, node, gradients, None))
+                made = held(node, mine, *gradients)
+            except BudgetError:  # it takes scratch, or other threads do
+                return None
+            finally:
+                del running[-1]
+            COUNTERS.tick += 1
+        return made
 
     def recall_in_region(self, node: Node, mine: bool, g: Value, region: Any) -> Parts | None:
         """`run_in_region` for a node's saves; None also where one is missing or overwritten."""
@@ -233,6 +289,9 @@ def _run_steps(
     return storages
 
 
+refusal.EXPLAINED.update((_run_steps.__code__, Derivative.run_quietly.__code__))
+
+
 def _place(program: Program, result: Reference) -> tuple[int, int, Spec | None]:
     """A result among the inputs and the made storages; the bytes into it, and a view's spec."""
     slot, skip, spec = program.rooted(result)
@@ -245,19 +304,19 @@ def _names(letter: str, count: int) -> list[str]:
     return [f"{letter}{i}" for i in range(count)]
 
 
-def _read(grad: Grad, came: int, launches: bool) -> str:
+def _read(saves_out: int, saves_in: int, came: int, launches: bool, address: str) -> str:
     """Read the saves, test their versions, and take the addresses of all inputs as a0, a1, ..."""
-    outs, ins = _names("r", len(grad.saves_out)), _names("s", len(grad.saves_in))
+    outs, ins = _names("r", saves_out), _names("s", saves_in)
     lines = [f"{', '.join(outs)}, = node.outs"] if outs else []
     lines += [f"{', '.join(ins)}, = node.saved"] if ins else []
     lines += [f"m{s} = {s}._memory" for s in ins]
     addresses = [
-        *[f"{g}._memory.address + {g}._offset" for g in _names("g", came)],
-        *[f"{r}.address + 0" for r in outs],
-        *[f"m{s}.address + {s}._offset" for s in ins],
+        *[f"{address.format(f'{g}._memory')} + {g}._offset" for g in _names("g", came)],
+        *[f"{address.format(r)} + 0" for r in outs],
+        *[f"{address.format(f'm{s}')} + {s}._offset" for s in ins],
     ]
     if launches:
-        lines += [f"a{i} = {address}" for i, address in enumerate(addresses)]
+        lines += [f"a{i} = {at}" for i, at in enumerate(addresses)]
     storages = [*outs, *[f"m{s}" for s in ins]]
     for i, storage in enumerate(storages):
         lines.append(f"version {'+=' if i else '='} {storage}.version")
@@ -360,19 +419,22 @@ def recall(
     retained. `owned` has the keys of `sums` whose gradient nobody else holds. For a pass that
     records nothing and has nothing special around it but a region.
     """
+    quiet = region is not None and FORESIGHT.is_quiet and not region.listens
     g = sums.pop(node, None)
     if g is None:
-        return _recall_several(node, sums, retain) if region is None else None
+        return _recall_several(node, sums, retain, quiet) if region is None or quiet else None
     programs = node.grad.programs
     if programs and node.dropped is None:
         found = programs.get(g._spec)
         if found is not None:
             mine = node in owned
-            made: Parts | None = (
-                found.run(node, mine, g)
-                if region is None
-                else found.recall_in_region(node, mine, g, region)
-            )
+            made: Parts | None
+            if region is None:
+                made = found.run(node, mine, g)
+            elif quiet:
+                made = found.run_quietly(node, mine, g)
+            else:
+                made = found.recall_in_region(node, mine, g, region)
             if made is not None:
                 if not retain:
                     node.saved = None
@@ -382,24 +444,28 @@ def recall(
     return None
 
 
-def _recall_several(node: Node, sums: dict[Any, Any], retain: bool) -> Parts | None:
+def _recall_several(node: Node, sums: dict[Any, Any], retain: bool, quiet: bool) -> Parts | None:
     """`recall` for a node with several results."""
     keys = [(node, i) for i in range(len(node.plan.outs))]
     grads = [sums.get(key) for key in keys]
-    made = None if node.dropped is not None else by_program(node, grads, retain)
+    made = None if node.dropped is not None else by_program(node, grads, retain, quiet)
     if made is not None:
         for key in keys:
             sums.pop(key, None)
     return made
 
 
-def by_program(node: Node, grads: Sequence[Value | None], retain: bool) -> Parts | None:
+def by_program(
+    node: Node, grads: Sequence[Value | None], retain: bool, quiet: bool = False
+) -> Parts | None:
     """`recall` for a gradient, or None, per result of a node of which no save was dropped."""
     came = [g for g in grads if g is not None]
     if not came or not node.grad.programs:
         return None
     found = node.grad.programs.get(key_of(grads))
-    made: Parts | None = None if found is None else found.run(node, False, *came)
+    made: Parts | None = None
+    if found is not None:
+        made = (found.run_quietly if quiet else found.run)(node, False, *came)
     if made is not None and not retain:
         node.saved = None
         node.outs = ()

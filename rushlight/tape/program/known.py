@@ -32,11 +32,13 @@ class Known:
         "alone",
         "core",
         "differentiable",
+        "lone",
         "make",
         "op",
         "plan",
         "plans",
         "program",
+        "shows",
         "views",
     )
 
@@ -44,7 +46,9 @@ class Known:
         self.program = program
         self.make = make  # combines several results
         self.core, self.views = _composed(program)
-        self.alone = (
+        # One step, of whose results the first is returned: the plan and the launch parameters.
+        self.lone = program.lone if make is None and self.core is None else None
+        self.alone = self.lone is not None or (
             self.core is not None
             and make is None
             and not self.views
@@ -53,6 +57,7 @@ class Known:
         hidden = any(spec.hidden for spec in program.given)  # batched operands have no addresses
         # The one plan for all operands, where there is one.
         self.plan = self.core.only if self.alone and self.core is not None and not hidden else None
+        self.shows = self.plan is not None and _only_shows(self.plan)
         self.plans: dict[int, Plan] = {}  # by the operands that need gradients
         if self.core is not None:
             first = self.core.results[0]
@@ -70,26 +75,38 @@ class Known:
 
     def _run_alone(self, values: Sequence[Value], state: State) -> Value:
         """The one result of one plan."""
-        if state.special:
-            return self._core_results(values, state)[0]
+        if self.lone is not None:
+            plan, params = self.lone
+            if state.special:
+                return _first(call.run(plan, values, params))
+            try:
+                ins = [v._memory.address + v._offset for v in values]  # type: ignore[operator]
+            except TypeError:  # dropped
+                return _first(call.run(plan, values, params))
+            storages = [call.make_storage(plan.pool, room, state.birth) for room in plan.rooms]
+            plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
+            edge: Any = call.record(plan, values, params, storages) if state.grad else None
+            if edge is not None and len(storages) > 1:
+                edge = Output(edge, 0)
+            return call.make_value(plan.out, storages[0], 0, edge)
         needs = 0
-        ins: list[int] = []
+        ins = []
         recorded = state.grad and self.differentiable
         bit = 1
+        for value in values:
+            if recorded and (
+                value._node is not None or (value._base is not None and edge_of(value) is not None)
+            ):
+                needs |= bit
+            bit += bit
+        plan = self.plan or self.plans.get(needs) or self._plan(needs)
+        if state.special or plan.launch is None:
+            return _first(call.run(plan, values))
         try:
             for value in values:
-                if recorded and (
-                    value._node is not None
-                    or (value._base is not None and edge_of(value) is not None)
-                ):
-                    needs |= bit
-                bit += bit
                 ins.append(value._memory.address + value._offset)  # type: ignore[operator]
         except TypeError:  # dropped
             return self._core_results(values, state)[0]
-        plan = self.plan or self.plans.get(needs) or self._plan(needs)
-        if plan.launch is None:
-            return call.run(plan, values)
         if not needs:
             return call.launch_one(plan, ins, (), state.birth)
         if len(plan.outs) == 1:
@@ -125,7 +142,22 @@ class Known:
         for first, (plan, params, sources, _) in self.views:
             shown = call.run(plan, [slots[s] for s in sources], params or ())
             slots.update(enumerate(shown if shown.__class__ is tuple else (shown,), first))
-        return [None if r is None else slots[r.slot] for r in self.program.results]
+        results = [None if r is None else slots[r.slot] for r in self.program.results]
+        self.program.release(results)
+        return results
+
+
+def _first(made: Any) -> Any:
+    """The first result of a call, which may have one."""
+    return made[0] if made.__class__ is tuple else made
+
+
+def _only_shows(plan: Plan) -> bool:
+    """Whether a plan of one operand is a view whose derivative needs no saves."""
+    if plan.launch is not None or len(plan.ins) != 1:
+        return False
+    grad = plan.grad(1) if plan.out.differentiable else None
+    return grad is None or not (grad.saves_in or grad.saves_out)
 
 
 def _composed(program: Program) -> tuple[Program | None, tuple[tuple[int, Step], ...]]:
@@ -222,18 +254,16 @@ class Kinds:
             found = None
         if found is table:
             found = None
-            if not state.regional:
+            chooses = state.region is not None and state.region.chooses
+            if state.saving is None and not chooses:
                 return self.learn(args, named, values, table, key)
             if sum(v._spec.nbytes for v in values) <= SMALL:
-                chooses = state.region is not None and state.region.chooses
-                if state.saving is None and not chooses:
-                    return self.learn(args, named, values, table, key)
                 # The user's hooks and policies get only recorded calls.
                 region = state.region.unasked() if chooses else None
                 with Changed(saving=None, region=region):
                     self.learn(args, named, values, table, key)
                 found = table.get(key)
-        if found is None or (state.regional and found.core is None):
+        if found is None:
             return self.function(*args, **named)
         return found.run(values, state)
 
@@ -291,6 +321,7 @@ class Kinds:
                     key, Known(getattr(function, "__name__", "composed"), program, maker)
                 )
                 made = result if isinstance(result, (tuple, list)) else (result,)
+                program.release(made)
                 if twins or (
                     len(program.steps) > 1
                     and known.core is not None

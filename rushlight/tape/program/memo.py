@@ -21,7 +21,7 @@
    where it was recorded, and calls in a checkpoint, in a budget or under hooks of saves follow the
    same rule.
 6. Views at the end of a program stay separate views; those of a whole launch's result in another
-   shape are that result's shape.
+   shape or order of dimensions are that result's shape, and no views to a user (`release`).
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ def _code(of: Kinds) -> tuple[types.CodeType, int, list[str]]:
         ),
         key="".join(f"{entry}, " for entry in key),
         values=values,
-        special="_state.special" + (" or _state.autocast" if of.casts is not None else ""),
+        special="(_state.special and not _state.regional)"
+        + (" or _state.autocast" if of.casts is not None else ""),
         run=indent(_RUN_ONE.format(x=tensors[0]), " " * 8)
         if len(tensors) == 1 and not collects
         else "",
@@ -256,9 +257,15 @@ def bind(_kinds):
     return called
 """
 
-# For one tensor, most often a view or a reduction: `Known.run` of one step, inlined.
+# For one tensor, most often a view or a reduction: `Known.run` of one step, inlined. In a region it
+# is so for a view that saves nothing: there is nothing to tell the region.
 _RUN_ONE = """\
-_plan = _found.plan
+if _state.regional:
+    _region = _state.region  # None: only hooks, or another thread takes it from the state
+    _is_told = _region is None or _state.saving is not None or _region.chooses
+    _plan = None if _is_told or not _found.shows else _found.plan
+else:
+    _plan = _found.plan
 _base = {x}._base
 if _plan is not None and (_base is None or not _state.grad or history_of({x}) == history_of(_base)):
     if _plan.launch is None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from rushlight.core.shapes import Spec
+from rushlight.core.shapes import Spec, contiguous_strides
 from rushlight.devices.shared.allocator import Pool
 from rushlight.tape.record import call
 from rushlight.tape.record.call import make_storage
@@ -93,7 +93,9 @@ class Program:
     """See Note [Programs]."""
 
     __slots__ = (
+        "_last_reads",
         "_launches",
+        "_wholes",
         "firsts",
         "given",
         "made",
@@ -129,6 +131,8 @@ class Program:
         # The results' roots that steps fill.
         self.made = tuple(dict.fromkeys(s for s in owners if s >= len(given)))
         self._launches: tuple[Launch, ...] | None = None
+        self._last_reads: tuple[tuple[int, ...], ...] | None = None
+        self._wholes: tuple[int, ...] | None = None
 
     # ---- queries ----
 
@@ -141,11 +145,16 @@ class Program:
         return Reference(slot, 0, self.specs[slot])
 
     def shows_whole(self, slot: int) -> bool:
-        """Whether a slot is all of a launch's result, contiguous."""
+        """Whether a slot is a launch's result, or all of a contiguous one in another shape."""
+        root = self.roots[slot][0]
+        flat = self.specs[slot].contiguous and self.specs[root].contiguous
+        return self._is_whole(slot) and (slot == root or flat)
+
+    def _is_whole(self, slot: int) -> bool:
+        """Whether a slot is all of a launch's result, with its dimensions in some order."""
         root, skip = self.roots[slot]
-        spec = self.specs[slot]
-        made = root >= len(self.given) and not skip and spec.contiguous
-        return made and spec.numel == self.specs[root].numel
+        made = root >= len(self.given) and not skip and self.specs[slot].dense
+        return made and self.specs[slot].numel == self.specs[root].numel
 
     def kernels(self) -> Iterator[Step]:
         """The steps that launch something."""
@@ -161,6 +170,19 @@ class Program:
         plain = not params and sources == tuple(range(count))
         expected = [Reference(count + i, 0, spec) for i, spec in enumerate(outs)]
         return plan if plain and list(self.results) == expected else None
+
+    @property
+    def lone(self) -> tuple[Plan, tuple[Any, ...]] | None:
+        """The plan and the parameters of one step over all inputs, whose first result is ours."""
+        if len(self.steps) != 1:
+            return None
+        plan, params, sources, outs = self.steps[0]
+        count = len(self.given)
+        plain = plan.launch is not None and params is not None and sources == tuple(range(count))
+        hidden = any(spec.hidden for spec in self.specs)
+        if not plain or hidden or list(self.results) != [Reference(count, 0, outs[0])]:
+            return None
+        return plan, params or ()
 
     @property
     def kernel(self) -> Plan | None:
@@ -273,13 +295,52 @@ class Program:
         """The results, each step an ordinary call: recorded, batched, with a recipe in a region."""
         slots: list[Any] = list(values)
         run = call.run
-        for plan, numbers, sources, _ in self.steps:
+        for (plan, numbers, sources, _), last in zip(self.steps, self.last_reads, strict=True):
             made = run(plan, [slots[s] for s in sources], params if numbers is None else numbers)
             if made.__class__ is tuple:
                 slots.extend(made)
             else:
                 slots.append(made)
-        return [None if r is None else slots[r.slot] for r in self.results]
+            for slot in last:
+                slots[slot] = None
+        results = [None if r is None else slots[r.slot] for r in self.results]
+        self.release(results)
+        return results
+
+    def release(self, results: Sequence[Any]) -> None:
+        """Let views that are all there is of a launch's result be values without a base."""
+        for i in self.wholes:
+            results[i]._base = None
+
+    @property
+    def wholes(self) -> tuple[int, ...]:
+        """The results that are views of all of a launch's result, which is no result itself."""
+        if self._wholes is None:
+            shown = [r.slot for r in self.results if r is not None]
+            roots = [self.roots[slot][0] for slot in shown]
+            self._wholes = tuple(
+                i
+                for i, r in enumerate(self.results)
+                if r is not None
+                and roots.count(self.roots[r.slot][0]) == 1
+                and self.roots[r.slot][0] != r.slot
+                and not r.spec.hidden
+                and self._is_whole(r.slot)
+            )
+        return self._wholes
+
+    @property
+    def last_reads(self) -> tuple[tuple[int, ...], ...]:
+        """For each step, the slots of earlier steps that nothing reads after it."""
+        if self._last_reads is None:
+            later = {result.slot for result in self.results if result is not None}
+            found = []
+            for step in reversed(self.steps):
+                last = {s for s in step.sources if s >= len(self.given)} - later
+                later |= last
+                found.append(tuple(last))
+            self._last_reads = tuple(reversed(found))
+        return self._last_reads
 
     # ---- as launches ----
 
@@ -299,7 +360,7 @@ class Program:
         for launch in self.launches:
             blocks = () if launch.rest is None else launch.rest.blocks
             used += launch.room + sum([room for _, room in blocks])
-            most = max(most, used)
+            most = max(most, used + launch.plan.scratch)
             used -= sum([block.room for block in _ends(launch)])
         return most
 
@@ -420,9 +481,12 @@ class Vjp:
             number, i = self.program.makers[slot]
             plan, params, sources, _ = self.program.steps[number]
             source = self._value(sources[0], known)
-            if source._spec is plan.ins[0]:
+            spec = plan.ins[0]
+            if source._spec is spec:
                 made = call.run(plan, (source,), params or ())
-            else:  # it was packed, and was unpacked in another layout
+            else:  # it was packed, and was unpacked in another layout, which may have no such view
+                strides = spec.strides if spec.dense else contiguous_strides(spec.shape)
+                source = Needed.laid(source, strides)
                 made = call.call(plan.op, (source,), plan.static, params or ())
             found = known[slot] = made[i] if made.__class__ is tuple else made
         return found

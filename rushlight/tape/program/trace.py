@@ -21,15 +21,18 @@ from rushlight.tape.record.value import Leaf, Value
 
 
 def trace(
-    function: Callable[[], Any], values: Sequence[Value], params: tuple[Any, ...] = ()
+    function: Callable[[], Any],
+    values: Sequence[Value],
+    params: tuple[Any, ...] = (),
+    casts: bool = False,
 ) -> tuple[Any, Program | None]:
     """The result of `function()`, and its program over `values`, or None.
 
     The result is a value, or a tuple or list of values and None. `params` are launch parameters
-    that the function passes on.
+    that the function passes on. `casts`: autocast, where it is on, is on inside.
     """
     notes: list[Noted | None] = []
-    with Changed(trace=notes, autocast=None):
+    with Changed(trace=notes, autocast=STATE.get().autocast if casts else None):
         made = function()
     return made, _program(notes, values, made, params)
 

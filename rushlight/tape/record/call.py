@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from rushlight.core.errors import RushlightError, ShapeError
@@ -27,7 +27,7 @@ from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import replay
 from rushlight.tape.record import needed, template
 from rushlight.tape.record.op import Op, Plan, Static
-from rushlight.tape.record.source_line import CALLED, OURS, user_frame
+from rushlight.tape.record.source_line import CALLED, OURS, find_place
 from rushlight.tape.record.state import STATE, is_inference, without_autocast
 from rushlight.tape.record.value import Node, Output, Value, history_of
 
@@ -106,14 +106,18 @@ def detached(value: Value) -> Value:
 def rooted(value: Value) -> Value:
     """A value without a base at an offset or with gaps becomes a view of all it spans.
 
-    So a value without a base is contiguous and at offset 0. The hot path relies on it, and so do
-    writes to views.
+    So a value without a base is dense and at offset 0. The hot path relies on it, and so do writes
+    to views. See Note [Layouts of results].
     """
     spec = value._spec
-    if value._offset or not spec.contiguous:
+    if value._offset or not spec.dense:
         span = (value._offset + spec.high) // spec.dtype.itemsize if spec.numel else 0
         value._base = lay(type(spec).of(spec.device, spec.dtype, (span,)), value._memory)
     return value
+
+
+# The caller of the function that calls `run`: a depth for `record`, called by `run` itself.
+_CALLED_BY = 4
 
 
 def call(op: Op, inputs: Sequence[Value], static: Static = (), params: tuple[Any, ...] = ()) -> Any:
@@ -125,8 +129,15 @@ def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any
     state = STATE.get()
     if state.special:
         region = state.region
-        if region is not None and state.regional and len(plan.outs) == 1 and plan.launch:
-            return _run_one(plan, inputs, params, state, region)
+        if region is not None and state.regional and len(plan.outs) == 1:
+            if plan.launch:
+                return _run_one(plan, inputs, params, state, region)
+            if len(inputs) == 1 and not (plan.beyond or region.chooses):
+                skip = plan.skip(params) if plan.stride else plan.offsets[0]
+                out = run_view(plan, inputs[0], params, skip, state)
+                if out._node is not None and (out._node.saved or out._node.outs):
+                    announce(out._node, state)
+                return out
         return _run_slowly(plan, inputs, params, state)
     if plan.launch is None:
         if len(plan.outs) != 1 or len(inputs) != 1 or plan.beyond:
@@ -140,11 +151,11 @@ def run(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...] = ()) -> Any
     if len(plan.outs) == 1:
         out = launch_one(plan, ins, params, state.birth)
         if state.grad:
-            out._node = record(plan, inputs, params, (out._memory,))
+            out._node = record(plan, inputs, params, (out._memory,), _CALLED_BY)
         return out
     made = launch_at(plan, ins, params, state.birth)
     if state.grad:
-        node = record(plan, inputs, params, [value._memory for value in made])
+        node = record(plan, inputs, params, [value._memory for value in made], _CALLED_BY)
         if node is not None:
             give_outputs(node, made)
     return tuple(made)
@@ -193,7 +204,7 @@ def _run_slowly(plan: Any, inputs: Sequence[Value], params: tuple[Any, ...], sta
         storages = replay.run_in_region(plan, inputs, params, region)
         for storage in storages:
             storage.version = state.birth
-    node = record(plan, inputs, params, storages) if state.grad else None
+    node = record(plan, inputs, params, storages, 1 + _CALLED_BY) if state.grad else None
     if node is not None and state.special:
         announce(node, state)
     if plan.stride:
@@ -220,7 +231,8 @@ def _run_one(
     out._memory = storage
     out._offset = 0
     out._base = None
-    out._node = node = record(plan, inputs, params, (storage,)) if state.grad else None
+    node = record(plan, inputs, params, (storage,), 1 + _CALLED_BY) if state.grad else None
+    out._node = node
     if node is not None:
         announce(node, state)
     if region.chooses:
@@ -232,7 +244,9 @@ def announce(node: Node, state: Any) -> None:
     """Announce a new record to the region and the hooks of saves, which may drop its saves."""
     region = state.region
     if region is not None:
-        region.note(node)
+        foresight = region.foresight
+        if foresight is None or not foresight.followed or region.tells:
+            region.note(node)
     if state.saving is not None:
         if state.dual is not None and node.saved:
             state.dual.refuse(
@@ -288,9 +302,16 @@ def make_view(source: Value, spec: Any, offset: int) -> Value:
 
 
 def record(
-    plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], storages: Sequence[Storage]
+    plan: Plan,
+    inputs: Sequence[Value],
+    params: tuple[Any, ...],
+    storages: Sequence[Storage],
+    depth: int = 2,
 ) -> Node | None:
-    """The call's node, or None when no input needs a gradient."""
+    """The call's node, or None when no input needs a gradient.
+
+    The frames up to `depth`, counted from `mark`, are this package's.
+    """
     needs = 0
     bit = 1
     edges = []
@@ -324,7 +345,7 @@ def record(
         refuse_save(plan.op.name, saved)
     node.version = version
     node.hooks = node.dropped = None
-    mark(node, get_frame(1))
+    mark(node, depth)
     return node
 
 
@@ -337,12 +358,17 @@ def refuse_save(name: str, saved: Sequence[Value]) -> None:
     )
 
 
-def mark(node: Node, frame: FrameType) -> None:
+def mark(node: Node, depth: int) -> None:
     """Note the source line of the call. See Note [Source lines]."""
-    frame = user_frame(frame)
-    node.code = frame.f_code
-    node.at = frame.f_lasti
-    node.chain = get_called()
+    node.chain = chain = get_called()
+    if chain is not None and chain[2]:
+        node.code, node.at = chain[2]
+        return
+    try:
+        frame = get_frame(depth)
+    except ValueError:  # a callback of the interpreter has no caller
+        frame = get_frame(1)
+    node.code, node.at = find_place(frame, chain)
 
 
 def call_map(op: Op, inputs: Sequence[Value], params: tuple[Any, ...]) -> Any:
@@ -378,6 +404,7 @@ def defined(code: CodeType, name: str) -> Callable[..., Any]:
 
 # A new storage of a pool: make_storage(pool, room, birth=0).
 make_storage = replay.make_storage
+follow = replay.follow
 # `launch_at` for one result.
 launch_one: Callable[..., Value] = defined(template.launching(), "launch_one")
 
@@ -409,17 +436,19 @@ def make_node(
     node.version = version
     node.outs = (storage,) if grad.saves_out else ()
     node.hooks = node.dropped = None
+    node.chain = chain = get_called()
+    if chain is not None and chain[2]:
+        node.code, node.at = chain[2]
+        return node
     frame = get_frame(2)  # the caller of the op
     code = frame.f_code
     if code is not users_last:
         if is_ours(code.co_filename, True):
-            frame = user_frame(frame)
-            code = frame.f_code
-        else:
-            users_last = code
+            node.code, node.at = find_place(frame, chain)
+            return node
+        users_last = code
     node.code = code
     node.at = frame.f_lasti
-    node.chain = get_called()
     return node
 
 

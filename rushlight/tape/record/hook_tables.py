@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Hook = Callable[..., Any]
@@ -17,19 +17,22 @@ METADATA: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictio
 
 
 class RemovableHandle:
-    """The handle of a registered hook: `remove()`, or the end of a `with` block, removes it."""
+    """The handle of a registered hook: `remove()`, or the end of a `with` block, removes it.
 
-    def __init__(self, hooks: Table, key: int, *others: RemovableHandle) -> None:
-        self.hooks = hooks
-        self.key = key
-        self.others = others  # hooks that are removed together with this one
+    Its number `id` is the hook's key in `hooks_dict`, and in the tables of `extra_dict`, which say
+    more about the hook.
+    """
 
-    @property
-    def id(self) -> int:
-        return self.key
+    def __init__(self, hooks_dict: Table, *, extra_dict: Table | list[Table] | None = None) -> None:
+        more = extra_dict if isinstance(extra_dict, list) else [extra_dict]
+        self.tables = (hooks_dict, *[table for table in more if table is not None])
+        # A table from a file has the numbers of another process.
+        self.id = next(number for number in numbers if number not in hooks_dict)
+        self.others: tuple[RemovableHandle, ...] = ()  # hooks that are removed with this one
 
     def remove(self) -> None:
-        self.hooks.pop(self.key, None)
+        for table in self.tables:
+            table.pop(self.id, None)
         for other in self.others:
             other.remove()
 
@@ -39,11 +42,28 @@ class RemovableHandle:
     def __exit__(self, *_: object) -> None:
         self.remove()
 
+    def __getstate__(self) -> tuple[Any, ...]:  # PyTorch's, for files
+        return self.tables[0], self.id, self.tables[1:]
 
-def add_to(table: Table, hook: Any) -> RemovableHandle:
-    key = next(numbers)
-    table[key] = hook
-    return RemovableHandle(table, key)
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        first, self.id, *more = state
+        self.tables = ({} if first is None else first, *(more[0] if more else ()))
+        self.others = ()
+
+
+def add_to(
+    table: Table, hook: Any, first: bool = False, said: Sequence[Table] = ()
+) -> RemovableHandle:
+    """Add a hook, also before all others; `said` are the tables of what is true of it."""
+    handle = RemovableHandle(table, extra_dict=list(said))
+    rest = dict(table) if first else {}
+    if first:
+        table.clear()
+    table[handle.id] = hook
+    table.update(rest)
+    for true_of in said:
+        true_of[handle.id] = True
+    return handle
 
 
 class Last:

@@ -32,6 +32,7 @@ class Needed:
     view_of: Callable[[Value, Spec, int], Value]
     reshape: Callable[[Value, Shape], Value]
     contiguous: Callable[[Value, Shape], Value]  # a contiguous copy, broadcast where its size is 1
+    laid: Callable[[Value, Shape], Value]  # a copy with dense strides
     rooted: Callable[[Value], Value]  # makes a value independent of its base
     # The first, recorded as a constant function of the second.
     constant_in: Callable[[Value, Value], Value]
@@ -144,7 +145,7 @@ def _check_function(value: Value) -> None:
     if context is None or index in context._left.written:
         return
     raise InplaceError(
-        f"{node.name()}: its result {value._spec!r} is a view of an argument, and that memory was "
+        f"{node.op_name}: its result {value._spec!r} is a view of an argument, and that memory was "
         f"written to in place since {describe_writes([value._memory])}; let forward return a "
         "clone, or write to one"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 from rushlight.core.cache import Cache
@@ -74,11 +75,15 @@ class Plan:
         "op",
         "out",
         "outs",
+        "over",  # pairs of a result and an input that it may be written over, if no kernel tells
         "plain",
         "pool",
         "products",  # multiplications of a product or a convolution; 0 of any other op
+        # Bytes that a call takes beside its first result: others, and scratch, where the op tells.
+        "rest",
         "room",
         "rooms",
+        "roomy",  # whether another plan, with the same bits, is taken where there is little room
         "second",
         "size",  # the only number after the addresses; None where there are none or several
         "static",
@@ -116,6 +121,7 @@ class Plan:
         self.launch = launch
         self.kernel = kernel
         self.checked: Callable[..., None] | None = None
+        self.over: Sequence[tuple[int, int]] = ()
         self.static = static
         self.tail = tail
         self.offsets = offsets
@@ -132,6 +138,8 @@ class Plan:
         self.second = ins[1] if len(ins) > 1 else None
         self.out = outs[0]
         self.room = self.rooms[0]
+        self.rest = sum(self.rooms[1:])
+        self.roomy = False
         self.blocks = self.pool.blocks(self.room)
         self.size = tail[0] if len(tail) == 1 else None
         # The work of one call in elements read or multiplied: a budget compares it with bytes.
@@ -139,8 +147,14 @@ class Plan:
         if listed and launch is not None and launch is not never:
             Plans.add(self)
 
+    @property
+    def scratch(self) -> int:
+        return self.rest - sum(self.rooms[1:])
+
     def replace_launch(self, launch: Callable[..., None], tail: tuple[int, ...]) -> None:
-        """Replace the launch by one of which the kernel is a part at most."""
+        """Replace the launch by one of which the kernel is a part at most, and reads them last."""
+        pairs = product(range(len(self.outs)), range(len(self.ins)))
+        self.over = [pair for pair in pairs if writes_over(self, *pair)]
         self.plain = self.launch = launch
         self.tail = tail
         self.size = tail[0] if len(tail) == 1 else None
@@ -181,8 +195,10 @@ def writes_over(plan: Plan, out: int, given: int) -> bool:
     Both have one spec, and the kernel walks them in the same way.
     """
     kernel, spec = plan.kernel, plan.outs[out]
-    if kernel is None or spec is not plan.ins[given] or not spec.contiguous or not spec.numel:
+    if spec is not plan.ins[given] or not spec.dense or not spec.numel:
         return False
+    if kernel is None:
+        return (out, given) in plan.over
     places = out, len(plan.outs) + given
     if kernel.steps[places[0]] != kernel.steps[places[1]]:
         return False  # a kernel may keep what it reads once, also along an axis of one element
@@ -200,6 +216,8 @@ class Plans:
     every: ClassVar[dict[int, weakref.ref[Plan]]] = {}
     # Called with a new plan in anomaly mode.
     on_new: ClassVar[Callable[[Plan], None] | None] = None
+    # Whether launches read their inputs again after they wrote, as in anomaly mode.
+    read_twice: ClassVar[bool] = False
 
     @classmethod
     def add(cls, plan: Plan) -> None:
@@ -229,11 +247,12 @@ class Grad:
     needed). `only` is the index of the one input in `needs`; -1: there are several. `programs`
     keeps the programs made of it, by the specs of the present gradients (Note [Derivatives]); a
     derivative that no plan keeps has none. `fused(specs)` gives such a program without a trace, or
-    None. `dense`: the rule reads contiguous gradients only, and gets such.
+    None. `dense`: the rule reads contiguous gradients only, and gets such. `piece(g, values, low,
+    high)` gives some rows of the gradient of input `only`: see Note [Backward] 6.
     """
 
     __slots__ = (
-        *("dense", "fused", "hands_on", "needs", "only", "programs", "rule"),
+        *("dense", "fused", "hands_on", "needs", "only", "piece", "programs", "rule"),
         *("saves_in", "saves_out"),
     )
 
@@ -254,6 +273,7 @@ class Grad:
         self.fused = fused
         self.hands_on = hands_on  # whether the rule only passes launch parameters on
         self.dense = False
+        self.piece: Callable[..., Any] | None = None
         self.programs: Cache | None = None
 
 

@@ -6,7 +6,9 @@
    demand.
 2. The user's frame is the innermost one outside this package.
 3. Modules are referenced weakly: a record must not keep a model alive.
-4. In a thread that this package started for a user's call, whose code is not on its stack, the
+4. The records of one call of a module of this package that has no members have one source line:
+   the first of them finds it, and keeps it in the chain for the others.
+5. In a thread that this package started for a user's call, whose code is not on its stack, the
    user's frame is the one that waits for it (CALLERS).
 """
 
@@ -18,10 +20,13 @@ import sys
 import threading
 from contextvars import ContextVar
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-# The chain of the calling module, or None, and a weak reference to the called module.
-Chain = tuple[Any, Any]
+from rushlight.core.interrupts import unheard
+
+# The chain of the calling module, or None; a weak reference to the called module; and a list that
+# gets the user's code and instruction (Note [Source lines] 4), or None.
+Chain = tuple[Any, Any, "list[Any] | None"]
 
 CALLED: ContextVar[Chain | None] = ContextVar("rushlight_called", default=None)
 # By file name: whether its code is this package's, or starts threads.
@@ -30,6 +35,30 @@ CALLERS: dict[int, FrameType] = {}  # by thread: the frame that waits for it
 
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
 _get_frame = sys._getframe
+
+
+class Entry:
+    """The code through which modules are called; set by `nn/module.py`."""
+
+    code: ClassVar[CodeType | None] = None
+
+
+class OwnLines:
+    """`with OwnLines():` around a user's code that a module's call runs: its lines are its own.
+
+    See Note [Source lines] 4.
+    """
+
+    __slots__ = ("before",)
+
+    def __enter__(self) -> None:
+        self.before = chain = CALLED.get()
+        if chain is not None:
+            CALLED.set((chain[0], chain[1], None))
+
+    @unheard
+    def __exit__(self, *_: object) -> None:
+        CALLED.set(self.before)
 
 
 class SourceLine(NamedTuple):
@@ -77,15 +106,38 @@ def user_frame(frame: FrameType) -> FrameType:
 
     Without one, the thread's caller's, else the outermost.
     """
+    known = OURS.get
     while True:
         file = frame.f_code.co_filename
-        ours = OURS.get(file)
-        if not (is_ours(file) if ours is None else ours):
+        if not known(file) and not (file not in OURS and is_ours(file)):
             return frame
         outer = frame.f_back
         if outer is None:
             return CALLERS.get(threading.get_ident(), frame)
         frame = outer
+
+
+def find_place(frame: FrameType, chain: Chain | None) -> tuple[CodeType, int]:
+    """The user's code and instruction, from `frame` on; kept in the chain where that may be."""
+    entry, is_outside = Entry.code, False
+    while True:
+        code = frame.f_code
+        is_own = OURS.get(code.co_filename)
+        if not is_own:
+            if is_own is None:  # a file that is not known yet may be ours
+                frame = user_frame(frame)
+            break
+        if code is entry:
+            is_outside = True
+        outer = frame.f_back
+        if outer is None:
+            frame = user_frame(frame)
+            break
+        frame = outer
+    place = frame.f_code, frame.f_lasti
+    if is_outside and chain is not None and chain[2] is not None:
+        chain[2][:] = place
+    return place
 
 
 def here() -> SourceLine:
@@ -97,7 +149,7 @@ def here() -> SourceLine:
 def module_path(chain: Chain | None) -> str:
     modules: list[Any] = []
     while chain is not None:
-        chain, reference = chain
+        chain, reference, _ = chain
         modules.append(reference())
     modules.reverse()
     if not modules:

@@ -236,6 +236,22 @@ class _Mode(Changed):
     def __init__(self, function: Callable[..., Any] | None = None) -> None:
         super().__init__(grad=self.grad)
 
+    def __call__(self, function: F) -> F:
+        if inspect.isgeneratorfunction(function):
+            return super().__call__(function)
+        grad = self.grad
+
+        @functools.wraps(function)
+        def inside(*args: object, **named: object) -> object:
+            before = STATE.get()
+            try:  # not a `with` block, which makes an object
+                STATE.set(before.in_mode(grad))
+                return function(*args, **named)
+            finally:
+                STATE.set(before)
+
+        return inside  # type: ignore[return-value]
+
 
 class no_grad(_Mode):
     """Nothing is recorded for backward inside."""

@@ -7,7 +7,8 @@
 2. A plan is found by the identity of the operands' specs. Up to two operands are compared with
    those of the last call first.
 3. A call that the code does not handle (special state, an operand that is a view, one without a
-   known plan) goes to `call.run` or to `fallback`, which finds the plan or raises.
+   known plan) goes to `call.run` or to `fallback`, which finds the plan or raises. Of special
+   states it handles a region in which a record is followed (Note [Foresight] 5).
 4. A function of two operands passes a number to a function of the first operand and the number, a
    launch parameter of the plan (`calling_number`).
 5. The function takes `out`, and in `*rest` what is given by place beyond the operands: such a call
@@ -32,8 +33,8 @@ _TAKE = """\
 {storage}.room = room = {room}
 {storage}.version = {birth}
 {storage}.recipe = None
-while not blocks:
-    blocks.append(pool.fresh(room))
+if not blocks:
+    blocks = [pool.fresh(room)]
 {storage}.address = {address} = blocks[-1]
 live = pool.live = pool.live + room
 if live > pool.peak:
@@ -77,7 +78,15 @@ def bind(plans, fallback, numbers):
         state = get_state()
 {cast}
         if state.special or {views}:
-            return run(plan, ({operands},){params})
+            made = None
+            if state.regional and not ({views}):
+                made = follow(plan, ({operands},), {given}, state.region, state.birth)
+            if made is None:
+                return run(plan, ({operands},){params})
+            storage, = made
+{followed}
+            announce(node, state)
+            return out
 {take}
         try:
 {launch}
@@ -85,6 +94,7 @@ def bind(plans, fallback, numbers):
             launch_plan(plan, (storage,), ({operands},), {given})
 {handle}
 {node}
+        return out
     return function
 """
 
@@ -157,8 +167,7 @@ if not needs or not state.grad or not plan.out.differentiable:
 grad = plan.grads.get(needs) or plan.grad(needs)
 saves = grad.saves_in
 saved = {saved}
-out._node = make_node(plan, {given}, ({names},), grad, saved, storage)
-return out
+out._node = node = make_node(plan, {given}, ({names},), grad, saved, storage)
 """
 
 
@@ -262,6 +271,7 @@ def _call(names: list[str], taken: str, found: str, casts: bool, number: bool = 
         given=given,
         handle=indent(handle(), " " * 8),
         node=indent(node, " " * 8),
+        followed=indent(handle() + node, " " * 12),
     )
     return compiled(text, f"call of {len(names)}")
 

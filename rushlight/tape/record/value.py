@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from types import CodeType
 from typing import Any, ClassVar
@@ -83,8 +84,10 @@ class Leaf:
 
     next_functions: tuple[tuple[Any, int], ...] = ()
 
+    op_name = "AccumulateGrad"
+
     def name(self) -> str:
-        return "AccumulateGrad"
+        return f"torch::autograd::{self.op_name}"
 
     @property
     def metadata(self) -> dict[Any, Any]:
@@ -120,14 +123,12 @@ class Leaf:
             g, seen[0] = seen[0], None
             hook((), (g,))
 
-        return RemovableHandle(*_entry(self.hooks, Last(notice)), add_to(self.post_hooks, finish))
+        handle = add_to(self.hooks, Last(notice))
+        handle.others = (add_to(self.post_hooks, finish),)
+        return handle
 
     def __repr__(self) -> str:
         return f"<AccumulateGrad of {self.spec!r}>"
-
-
-def _entry(table: Table, hook: Hook) -> tuple[Table, int]:
-    return table, add_to(table, hook).key
 
 
 class Output:
@@ -183,8 +184,15 @@ class Node:
         inputs: int | None = self.plan.op.inputs
         return len(self.edges) if inputs is None else inputs
 
-    def name(self) -> str:
+    @property
+    def op_name(self) -> str:
         return str(self.plan.op.name)
+
+    def name(self) -> str:
+        """PyTorch's kind of name: MulBackward0; of a user's function Pair it is PairBackward."""
+        words = re.findall("[A-Za-z0-9]+", self.op_name)
+        ending = "Backward0" if self.plan.op.inputs is None else "Backward"
+        return "".join([word[0].upper() + word[1:] for word in words]) + ending
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
@@ -213,7 +221,7 @@ class Node:
         return add_to(hooks_of(self).after, hook)
 
     def __repr__(self) -> str:
-        return f"<{self.plan.op.name}>"
+        return f"<{self.name()}>"
 
 
 def is_leaf(value: Value) -> bool:

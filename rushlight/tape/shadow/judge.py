@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-from rushlight.core.dtypes import DType
+from rushlight.core.dtypes import FLOAT8, DType
 from rushlight.core.errors import RushlightError
 from rushlight.core.precision import allows_tf32
 from rushlight.core.shapes import Spec
@@ -167,7 +167,7 @@ def values(content: Bytes, spec: Spec) -> Any:
     seen = content.view(stored_type(spec.dtype)).reshape(spec.shape)
     if spec.dtype.name == "bfloat16":
         return (seen.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    if spec.dtype.kind in "fc":
+    if spec.dtype.kind in "fc" and spec.dtype not in FLOAT8:  # the codes of those are whole
         return seen.astype(np.complex128 if spec.dtype.kind == "c" else np.float64)
     return seen
 
@@ -175,4 +175,6 @@ def values(content: Bytes, spec: Spec) -> Any:
 def stored_type(dtype: DType) -> Any:
     import numpy as np
 
+    if dtype in FLOAT8:
+        return np.dtype("uint8")
     return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)

@@ -84,6 +84,7 @@ class BatchSpec(Spec):
             spec.low, spec.high = reach(spec.shape, spec.strides, spec.dtype.itemsize)
             spec.differentiable = physical.differentiable
             spec.contiguous = physical.contiguous
+            spec.dense = physical.dense
             spec = interned(_SPECS, key, spec)
         return spec
 

@@ -15,6 +15,10 @@
    own, is stored at once, and removed after an error. A gradient that is added to an existing one
    waits for the end of the pass (`Walk.commit`), when nothing can fail; only where a hook gets the
    sum is it added at once, and the old bits are copied first.
+   Callbacks of hooks run when all nodes have run; what they do is part of the pass.
+6. Inside a budget that has no room for a gradient beside the sum that it is added to, the gradient
+   is made and added by pieces, of some rows each, where its op can (`Grad.piece`): a table's, whose
+   rows were read, beside that of the product with it. Every element is the same sum.
 """
 
 from __future__ import annotations
@@ -26,10 +30,13 @@ from typing import Any, ClassVar
 from rushlight.core import locks
 from rushlight.core.errors import AnomalyError, BudgetError, RushlightError
 from rushlight.core.interrupts import Uninterrupted
+from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.anomaly import asynchronous, checks
 from rushlight.tape.anomaly.blame import ORIGINS, Mode, blame, called_at
-from rushlight.tape.memory.replay import cut
+from rushlight.tape.memory.foresight import FORESIGHT, Foresight
+from rushlight.tape.memory.replay import LOCK, cut
+from rushlight.tape.memory.requirement import most_rows
 from rushlight.tape.program.derivative import (
     Derivative,
     Parts,
@@ -39,6 +46,7 @@ from rushlight.tape.program.derivative import (
     recall,
 )
 from rushlight.tape.program.trace import trace
+from rushlight.tape.record.call import make_view
 from rushlight.tape.record.needed import Needed, fits, fitted, make_dense
 from rushlight.tape.record.op import Shadow
 from rushlight.tape.record.state import STATE, WALK
@@ -104,6 +112,8 @@ def run_backward(
         for edge, gradient in zip(edges, gradients, strict=True):
             walk.arrive(edge, gradient, owned=False)
         walk.run()
+        for callback in walk.callbacks:  # it may grow
+            callback()
         if checked:
             asynchronous.read_all()
         if walk.has_more:
@@ -130,6 +140,7 @@ class Walk:
     """
 
     usual: ClassVar[type[Walk]]  # the one that passes are made by
+    by_node = False  # whether derivatives are counted, each as one call: Note [Foresight] 1
 
     def __init__(
         self, retain: bool, create: bool, wanted: set[Any] | Everything | None, collect: bool
@@ -150,6 +161,7 @@ class Walk:
         self.waits: list[tuple[Leaf, Any]] = []  # gradients to be added to leaves' own
         # Values whose gradient was replaced, the old one, and its bits if they changed.
         self.changed: list[tuple[Any, Any, Any]] = []
+        self.callbacks: list[Callable[[], None]] = []  # called when all nodes have run
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -227,7 +239,7 @@ class Walk:
     def run(self) -> None:
         waiting, sums = self.waiting, self.sums
         few, region, retain = self._quick(), self._region(), self.retain
-        recalls = self.recalls or region is not None
+        recalls, foresight = self.recalls or region is not None, self._foresight()
         arrive, owned = self.arrive, self.owned
         ready = self.start()
         while ready:
@@ -235,10 +247,19 @@ class Walk:
             if node.__class__ is Leaf:
                 self._finish_leaf(node)
                 continue
+            if foresight is not None:
+                with LOCK:  # `Foresight.enter`, inlined for the node that a record has next
+                    now, followed = foresight.now + 1, foresight.followed
+                    if now < len(followed) and followed[now] == id(node.grad):
+                        foresight.now, foresight.is_inside, foresight.inner = now, True, 0.0
+                    else:
+                        foresight.enter(node)
             made = None
             if recalls and node.hooks is None and (few is None or node in few):
                 try:
-                    made = recall(node, sums, owned, retain, region)
+                    if region is not None and node.grad.piece is not None:
+                        made = self._by_pieces(node)
+                    made = made or recall(node, sums, owned, retain, region)
                 except Exception as error:
                     tell_place(error, node)
                     raise
@@ -272,6 +293,32 @@ class Walk:
             del made, parts  # a gradient is freed as soon as it has been passed on
             part = None
 
+    def _by_pieces(self, node: Node) -> Parts | None:
+        """Add the node's gradient to a sum, if it must be by pieces: Note [Backward] 6."""
+        edge, g = node.edges[node.grad.only], self.sums.get(node)
+        key = key_of(edge)
+        target = self.sums.get(key)
+        if target is None or g is None or key not in self.owned or not self.in_place:
+            return None
+        spec, pool = target._spec, target._memory.pool
+        if spec is not node.plan.ins[node.grad.only] or g._spec.dtype is not spec.dtype:
+            return None
+        each = most_rows(pool, spec)
+        if each is None:
+            return None
+        values = saved_values(node)
+        for low in range(0, spec.shape[0], each):
+            high = min(low + each, spec.shape[0])
+            rows = Spec.of(pool, spec.dtype, (high - low, *spec.shape[1:]))
+            offset = target._offset + low * spec.nbytes // spec.shape[0]
+            piece = node.grad.piece(g, values, low, high)
+            Needed.add_into(make_view(target, rows, offset), piece)
+            del piece
+        del self.sums[node]
+        if not self.retain:
+            node.saved, node.outs = None, ()
+        return (None,) * len(node.edges), (False,) * len(node.edges)
+
     @property
     def recalls(self) -> bool:
         """Whether programs may run: nothing is recorded, checked or special."""
@@ -283,6 +330,13 @@ class Walk:
         if self.create or Mode.on or not state.regional:
             return None
         return None if state.region is None or state.region.witness is not None else state.region
+
+    def _foresight(self) -> Foresight | None:
+        """What counts the derivatives, where calls are counted and the pass records nothing."""
+        region = STATE.get().region
+        found: Foresight | None = None if region is None or self.create else region.foresight
+        self.by_node = found is not None
+        return found
 
     def _quick(self) -> set[Any] | None:
         """The nodes that only pass gradients on; None where that is all of them."""
@@ -351,8 +405,7 @@ class Walk:
         present = leaf.grad
         if present is None:
             owned = leaf in self.owned and not leaf.hooks  # a hook may have kept its argument
-            if not (owned and g._spec.contiguous):
-                g = Needed.clone(g)
+            g = _laid_for(leaf, g, owned)
             if g._memory.recipe is not None:
                 cut(g._memory)  # a kept gradient must not keep the whole step's recipes
             if leaf.grad is None:
@@ -368,6 +421,12 @@ class Walk:
             handle = leaf.handle()
             if handle is not None:
                 run_post_hooks(leaf, handle)
+
+    def deliver(self, leaf: Leaf, g: Value) -> None:
+        """Give a leaf outside of the graph its gradient, a fresh buffer, as if reached."""
+        self.sums[leaf] = g
+        self.owned.add(leaf)
+        self._finish_leaf(leaf)
 
     def _add_now(self, leaf: Leaf, g: Value) -> None:
         """Add to a leaf's gradient before its hooks, so that it can be undone."""
@@ -396,7 +455,7 @@ class Walk:
             for leaf, g in self.waits:
                 present = leaf.grad
                 if present is None:  # it was set to None since
-                    new.append((leaf, Needed.clone(g)))
+                    new.append((leaf, _laid_for(leaf, g, False)))
                 elif self.in_place and _writable(present):
                     sums.append((present, g))
                 else:
@@ -456,6 +515,17 @@ def tell_place(error: Exception, node: Node) -> None:
         error.add_note(f"(in the backward of {node.plan.op.name}, called at {place})")
 
 
+def _laid_for(leaf: Leaf, g: Value, owned: bool) -> Value:
+    """The gradient that a leaf keeps: g itself where it is `owned` and lies as the leaf does.
+
+    See Note [Layouts of results] 5.
+    """
+    spec = leaf.spec
+    if spec.contiguous or not spec.dense:
+        return g if owned and g._spec.contiguous else Needed.clone(g)
+    return g if owned and g._spec.strides == spec.strides else Needed.laid(g, spec.strides)
+
+
 def _writable(grad: Value) -> bool:
     """Whether a gradient can be added to in place: its elements must not share memory."""
     spec = grad._spec
@@ -508,8 +578,11 @@ def _in_region(
         made = _traced(node, grads, key, outs, saved)
     found = programs.get(key)
     if made is None and found is not None:
-        values = [*[g for g in grads if g is not None], *outs, *saved]
-        made = found.run_in_region(node, mine, values, state.region)
+        came = [g for g in grads if g is not None]
+        if node.dropped is None and FORESIGHT.is_quiet and not state.region.listens:
+            made = found.run_quietly(node, mine, *came)
+        if made is None:
+            made = found.run_in_region(node, mine, [*came, *outs, *saved], state.region)
     if made is None:
         parts, fresh = _by_rule(node, grads, outs, saved)
     if not retain:
@@ -548,7 +621,7 @@ def _traced(
 
 def _by_rule(
     node: Node, grads: list[Value | None], outs: Sequence[Value], saved: Sequence[Value]
-) -> Parts:
+) -> tuple[list[Value | None], list[bool]]:
     state, op = STATE.get(), node.plan.op
     own = state if op.inputs is not None else state.without_autocast()  # a user's rule sees it
     try:
@@ -561,17 +634,21 @@ def _by_rule(
         raise RushlightError(
             f"{name}: its derivative gave {len(parts)} gradients for {count} inputs"
         )
-    return parts, _fresh(parts, (*grads, *saved, *outs))
+    return list(parts), _fresh(parts, (*grads, *saved, *outs))
 
 
-def _fit(node: Node, parts: Sequence[Value | None], fresh: Sequence[bool]) -> Parts:
-    """Each gradient with the shape and type of its operand."""
-    found, owned = list(parts), list(fresh)
-    for i, (part, spec) in enumerate(zip(parts, node.plan.ins, strict=True)):
+def _fit(node: Node, parts: list[Value | None], fresh: list[bool]) -> Parts:
+    """Each gradient with the shape and type of its operand, in the place of what the rule gave.
+
+    So that is freed before the next one is made.
+    """
+    for i, spec in enumerate(node.plan.ins):
+        part = parts[i]
         if part is not None and part._spec is not spec and not fits(part, spec):
-            made = found[i] = fitted(part, spec)
-            owned[i] = owned[i] or made._memory is not part._memory
-    return found, owned
+            made = parts[i] = fitted(part, spec)
+            fresh[i] = fresh[i] or made._memory is not part._memory
+        part = None
+    return parts, fresh
 
 
 def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> list[bool]:

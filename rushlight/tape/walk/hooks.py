@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.errors import DeviceError, DTypeError, RushlightError, ShapeError
+from rushlight.core.shapes import kept_strides
 from rushlight.tape.memory.replay import cut
 from rushlight.tape.record.hook_tables import (
     Hook,
@@ -60,7 +61,7 @@ def _named(hook: Any, owner: Any) -> str:
     of = (
         f"a leaf {owner.spec!r}"
         if type(owner) is Leaf
-        else f"{owner.name()}, called at {owner.place}"
+        else f"{owner.op_name}, called at {owner.place}"
     )
     return f"{of}: hook {getattr(hook, '__name__', type(hook).__name__)!r}"
 
@@ -168,7 +169,9 @@ class Kept:
 
     def take(self, g: Value) -> None:
         # A copy: the walk, or another value, may have the same buffer.
-        made = Needed.clone(g) if self.grad is None else Needed.add(self.grad, g)
+        made = (
+            Needed.laid(g, kept_strides(g._spec)) if self.grad is None else Needed.add(self.grad, g)
+        )
         if made._memory.recipe is not None:
             cut(made._memory)  # a kept gradient must not keep the whole step's recipes
         self.grad = made

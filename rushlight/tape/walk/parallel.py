@@ -14,8 +14,9 @@
 4. The first error, in the sequential order among those that happened, is raised in the caller as it
    was raised in the worker.
 5. Each worker runs in a copy of the caller's context: grad mode, autocast and regions are the
-   caller's. Hooks and the backward of user functions run in the thread of their node. In a region,
-   launches are one at a time.
+   caller's. Hooks and the backward of user functions run in the thread of their node. In a region
+   the walk is sequential: launches are one at a time there, and several nodes at once would only
+   hold more gradients, so that a limit might not suffice.
 6. Passing a node to another thread costs more than a small kernel. So a worker keeps the nodes that
    it makes ready, where others can take them, and calls another worker only when it begins a long
    node: a large call, which releases the interpreter, or one with user code. Threads start when
@@ -53,7 +54,8 @@ def walk_by(workers: Any, op: str) -> Callable[..., Walk] | None:
         raise TypeError(f"{op}: workers is a number of threads, got {workers!r}; pass 1 or more")
     if workers < 1:
         raise ValueError(f"{op}: {workers} workers cannot run anything; pass 1 or more")
-    if workers == 1 or STATE.get().dual is not None:  # Note [Dual values] 4
+    state = STATE.get()
+    if workers == 1 or state.region is not None or state.dual is not None:  # Note [Dual values] 4
         return None
     return partial(ParallelWalk, workers=workers)
 

@@ -32,7 +32,7 @@ def _called(root: Root) -> str:
     return (
         f"{spec!r}, a leaf"
         if type(edge) is Leaf
-        else f"{spec!r}, the result of {key_node(edge).name()}"
+        else f"{spec!r}, the result of {key_node(edge).op_name}"
     )
 
 

@@ -11,7 +11,7 @@ from rushlight.tape.memory.saved_tensor_hooks import PACKED, unpacked
 from rushlight.tape.record.call import make_value, rooted
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Leaf, Node, Output, Value
-from rushlight.tape.record.written import describe_writes
+from rushlight.tape.record.written import are_hidden, describe_writes, spared
 
 
 def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
@@ -43,7 +43,7 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
                     plan.outs[j], storage, 0, node if len(plan.outs) == 1 else Output(node, j)
                 )
             )
-    if version != node.version:
+    if version != node.version and not _is_spared(node, version - node.version, outs):
         storages = [*[v._memory for v in saved], *node.outs]
         raise InplaceError(
             f"{node.plan.op.name}: a value saved for its backward was overwritten in place "
@@ -53,6 +53,12 @@ def saves_of(node: Node) -> tuple[Sequence[Value], Sequence[Value]]:
     if STATE.get().region is not None:
         replay.fetch([*[v._memory for v in saved], *node.outs])
     return outs, _as_recorded(node, saved) if constant else saved
+
+
+def _is_spared(node: Node, versions: int, outs: Sequence[Value]) -> bool:
+    """Whether what a node saved is as it was: see Note [Writes through data]."""
+    kept = [(value._memory, value._spec, value._offset) for value in (*(node.saved or ()), *outs)]
+    return are_hidden(versions) and spared(versions, kept)
 
 
 def _as_recorded(node: Node, saved: Sequence[Value]) -> Sequence[Value]:

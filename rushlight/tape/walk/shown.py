@@ -114,11 +114,11 @@ class SavedTensor:
         node, at = self._node, self._at
         if not callable(pack_hook) or not callable(unpack_hook):
             raise TypeError(
-                f"{node.name()}: register_hooks takes two functions, pack_hook and unpack_hook"
+                f"{node.op_name}: register_hooks takes two functions, pack_hook and unpack_hook"
             )
         if at is None:
             raise RushlightError(
-                f"{node.name()}: register_hooks of a value that this record did not save (it is "
+                f"{node.op_name}: register_hooks of a value that this record did not save (it is "
                 "None)"
             )
         if node.saved is None or node.dropped is not PACKED:
@@ -129,7 +129,7 @@ class SavedTensor:
         packed = kept[at]
         if packed.saving is not _AS_IT_IS:
             raise RushlightError(
-                f"{node.name()}: hooks for this saved tensor were set already, by register_hooks "
+                f"{node.op_name}: hooks for this saved tensor were set already, by register_hooks "
                 "or saved_tensors_hooks"
             )
         value = call.make_value(

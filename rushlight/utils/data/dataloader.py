@@ -130,6 +130,29 @@ class DataLoader(Generic[T]):
             return itertools.repeat(None)
         return self.batch_sampler if self.batch_sampler is not None else self.sampler
 
+    # ---- what libraries that wrap loaders read ----
+
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether a batch sampler gives lists of indices."""
+        return self.batch_sampler is not None
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self.batch_sampler if self._auto_collation else self.sampler
+
+    @property
+    def _dataset_kind(self) -> int:
+        return int(self.iterable)
+
+    _IterableDataset_len_called: int | None = None
+
+    def _get_iterator(self) -> Iterator[Any]:
+        return iter(self)
+
+    def check_worker_number_rationality(self) -> None:
+        """Has no effect: more workers than cores are slow and right."""
+
     def _make_fetcher(self) -> Callable[[], Fetcher]:
         batched = self.batch_sampler is not None
         return partial(

@@ -1,22 +1,37 @@
-"""Every collective, against NumPy, on every dtype, layout and size."""
+"""Every collective, against NumPy, on every dtype, layout and size.
+
+"messages" goes without shared memory, "pieces" with little of it. Any other word is the device.
+"""
 
 from __future__ import annotations
 
 import itertools
+import sys
+import time
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 
 import rushlight as torch
 import rushlight.distributed as dist
-from rushlight.distributed import ReduceOp
+from rushlight.distributed import ReduceOp, arenas
 
+how = sys.argv[1] if len(sys.argv) > 1 else ""
+arenas.HALF = {"messages": 0, "pieces": 1 << 15}.get(how, arenas.HALF)
+if how in ("webgpu", "cuda"):
+    torch.set_default_device(how)
 dist.init_process_group("gloo", timeout=timedelta(seconds=120))
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 NUMBERS = (
     *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16),
     *(torch.int32, torch.int64, torch.uint8, torch.complex64),
 )
+COPIED = (*NUMBERS, torch.bool, torch.uint16, torch.complex128)
+CODES = (torch.float8_e4m3fn, torch.float8_e5m2)
+if how == "webgpu":  # what this device has
+    NUMBERS = (torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
+    COPIED = (*NUMBERS, torch.bool)
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (2, 0, 3), (40_000,))
 
 
@@ -84,10 +99,36 @@ def check_sums_have_one_order():
         return parts[low] if high - low == 1 else tree(low, middle) + tree(middle, high)
 
     same(whole, tree(0, SIZE))
+    parts = [torch.randn(40_001, generator=torch.Generator().manual_seed(r)) for r in range(SIZE)]
+    whole = parts[RANK].clone()
+    dist.all_reduce(whole)
+    same(whole, tree(0, SIZE))
+
+
+def check_traffic():
+    """Bytes for other ranks, the same whether ranks share memory or not."""
+    dist.traffic(reset=True)
+    dist.all_reduce(torch.ones(10, dtype=torch.float64))
+    assert dist.traffic() == {"all_reduce": dist.Traffic(1, 80 * (SIZE - 1), 1, SIZE - 1)}
+    dist.all_reduce(torch.ones(120_000))  # divisible by the ranks of the tests
+    found = dist.traffic(reset=True)["all_reduce"]
+    sent = 80 * (SIZE - 1) + 2 * 480_000 * (SIZE - 1) // SIZE
+    assert found == dist.Traffic(2, sent, 3, 3 * (SIZE - 1))
+    dist.all_gather_into_tensor(torch.empty(30_000 * SIZE), torch.ones(30_000))
+    dist.reduce_scatter_tensor(torch.empty(30_000), torch.ones(30_000 * SIZE))
+    dist.broadcast(torch.empty(100_000))
+    found = dist.traffic(reset=True)
+    assert found["all_gather_into_tensor"] == dist.Traffic(1, 120_000 * (SIZE - 1), 1, SIZE - 1)
+    assert found["reduce_scatter_tensor"] == dist.Traffic(1, 120_000 * (SIZE - 1), 1, SIZE - 1)
+    handed = [torch.tensor([float(found["broadcast"].sent)]) for _ in range(SIZE)]
+    dist.all_gather(handed, handed[0].clone())
+    assert sum(one.item() for one in handed) == 400_000 * (SIZE - 1)
+    assert dist.traffic(reset=True)["all_gather"].sent == 4 * (SIZE - 1)
 
 
 def check_copies():
-    for shape, dtype in itertools.product(((), (0,), (5,), (3, 4)), (*NUMBERS, torch.bool)):
+    shapes = ((), (0,), (5,), (3, 4), (40_001,))
+    for shape, dtype in itertools.product(shapes, (*COPIED, *CODES)):
         x = values(shape, dtype)
         dist.broadcast(x, src=SIZE - 1)
         same(x, values(shape, dtype, SIZE - 1))
@@ -99,6 +140,10 @@ def check_copies():
     whole = torch.empty(3 * SIZE, 2)
     dist.all_gather_into_tensor(whole, mine)
     same(whole, torch.cat(everyone((3, 2), torch.float32)))
+    large = values((30_001,), torch.int32)
+    whole = torch.empty(2, 30_001 * SIZE, dtype=torch.int32).t()[:, 0]  # not contiguous
+    dist.all_gather_into_tensor(whole, large)
+    same(whole, torch.cat(everyone((30_001,), torch.int32)))
     got = [torch.empty(3, 2) for _ in range(SIZE)] if RANK == 1 else None
     dist.gather(mine, got, dst=1)
     if got:
@@ -123,6 +168,13 @@ def check_scattered_sums():
     dist.reduce_scatter_tensor(out.zero_(), whole)
     same(out, wanted)
     same(whole, kept)
+    rows = [values((20_001,), torch.float32, RANK + n) for n in range(SIZE)]
+    wanted = sum(values((20_001,), torch.float32, RANK + n) for n in range(SIZE))
+    for out in (torch.empty(20_001), torch.empty(20_001, 2)[:, 0]):
+        dist.reduce_scatter_tensor(out, torch.cat(rows))
+        same(out, wanted)
+        dist.reduce_scatter(out.zero_(), rows)
+        same(out, wanted)
 
 
 def check_exchanges():
@@ -148,6 +200,7 @@ def check_messages():
     for work in works:
         work.wait()
     assert y[0].item() == before
+    assert dist.traffic()["send"] == dist.Traffic(1, 120_000, 1, 1)
     if RANK == 0:
         dist.send(torch.tensor([5]), 1, tag=3)
         box = [None]
@@ -189,6 +242,9 @@ def check_groups():
     mine, every = dist.new_subgroups(1)
     assert len(every) == SIZE and dist.get_world_size(mine) == 1
     dist.destroy_process_group(mine)
+    own, every = dist.new_subgroups_by_enumeration([[n] for n in range(SIZE)])
+    assert own.ranks == [RANK] and len(every) == SIZE
+    assert dist.get_pg_count() >= 2 and dist.supports_complex(ReduceOp.SUM)
 
 
 def check_store_and_memory():
@@ -196,20 +252,47 @@ def check_store_and_memory():
     store.add("count", 1)
     store.set(f"key{RANK}", b"\x00\xff")
     store.wait([f"key{n}" for n in range(SIZE)])
+    store.set("text", "€")
+    assert store.get("text") == "€".encode()
     assert store.get("key0") == b"\x00\xff" and not store.check(["nothing"])
     dist.barrier()
     assert store.add("count", 0) == SIZE
     x = torch.ones(100_000)
     with torch.memory.budget(torch.memory.allocated() + (64 << 20)):
         dist.all_reduce(x)
+        before = torch.memory.allocated("cpu")
+        assert before >= 2 * arenas.half_for(400_000) or x.device.type != "cpu"
     assert x[0].item() == SIZE
+    tight = dist.new_group(range(SIZE))
     try:
-        with torch.memory.budget(torch.memory.allocated() + 1000):
-            dist.all_reduce(x, group=dist.group.WORLD)
+        with torch.memory.budget(torch.memory.allocated("cpu") + 1000, device="cpu"):
+            dist.all_reduce(x, group=tight)
     except torch.BudgetError:
         pass
     else:
         raise AssertionError("buffers of collectives are not counted")
+
+
+def check_memory_that_was_used():
+    """Blocks of the pool are not empty: what lay where ranks meet does not count as a rank."""
+    count = (4096 + 2 * arenas.half_for(400_000)) // 4
+    for come in (1, 2):  # times that a rank came, as the word has it
+        held = [torch.full((count,), come << 15, dtype=torch.int32) for _ in range(4)]
+        del held
+        group = dist.new_group(range(SIZE))
+        if RANK == 0:
+            time.sleep(0.1)
+        x = torch.full((100_000,), RANK + 1.0)
+        dist.all_reduce(x, group=group)
+        same(x, torch.full((100_000,), SIZE * (SIZE + 1) / 2))
+
+
+def check_memory_of_mpi():
+    """It has no name, which would outlive ranks that are all killed."""
+    if sys.platform == "linux":
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        names = [line for line in lines if "/dev/shm/mpich" in line]
+        assert all(line.endswith("(deleted)") for line in names), names
 
 
 def check_bad_calls():
@@ -217,9 +300,23 @@ def check_bad_calls():
         (lambda: dist.all_reduce(torch.ones(2), "sum"), TypeError),
         (lambda: dist.all_reduce([1.0]), TypeError),
         (lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND), torch.RushlightError),
+        (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), torch.RushlightError),
         (lambda: dist.broadcast(torch.ones(2), src=SIZE), ValueError),
         (lambda: dist.new_group([0, 0]), ValueError),
         (lambda: dist.all_gather([torch.ones(2)] * (SIZE + 1), torch.ones(2)), ValueError),
+        (
+            lambda: dist.all_gather_into_tensor(
+                torch.ones(2 * SIZE, dtype=torch.float64), torch.ones(2)
+            ),
+            torch.RushlightError,
+        ),
+        (
+            lambda: dist.all_to_all(
+                [torch.ones(3) if n == RANK else torch.ones(2) for n in range(SIZE)],
+                [torch.ones(2)] * SIZE,
+            ),
+            torch.RushlightError,
+        ),
         (lambda: dist.init_process_group("gloo"), ValueError),
     ):
         try:

@@ -239,6 +239,16 @@ def check_a_failed_pass_changes_nothing():
     wrapped = DDP(net())
     a, b = mine(*batch())
     F.mse_loss(wrapped(a), b).backward()
+    for options in ({}, {"shards": 2 * SIZE}):
+        wrapped = DDP(net(), **options)
+        try:
+            wrapped(a[:, :2])  # on all ranks
+        except torch.RushlightError:
+            pass
+        else:
+            raise AssertionError("a shape that does not fit")
+        F.mse_loss(wrapped(a), b).backward()
+        assert all(p.grad is not None for p in wrapped.parameters())
     try:
         DDP(nn.Linear(2, 2 + RANK))
     except dist.DistributedError as error:

@@ -1,6 +1,7 @@
 """Five steps of three models in eight shards; rank 0 prints digests of all that training changed.
 
-`shards.py save FILE` stops after two steps and saves; `shards.py load FILE` goes on from there.
+`shards.py save FILE` stops after two steps and saves; `shards.py load FILE` goes on from there. Any
+other word is the device.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def train(name, model, steps, state=None):
 
 
 word, path = (*sys.argv[1:], "", "")[:2]
+if word in ("cuda", "webgpu"):
+    torch.set_default_device(word)
 kept = torch.load(path) if word == "load" else {}
 for name, make in (("perceptron", perceptron), ("convolutions", convolutions), ("gpt", GPT)):
     torch.manual_seed(1)
@@ -92,7 +95,7 @@ for name, make in (("perceptron", perceptron), ("convolutions", convolutions), (
     state = train(name, make(), steps, kept.get(name))
     if word == "save":
         kept[name] = state
-    bits = b"".join(value.contiguous().numpy().tobytes() for value in state["model"].values())
+    bits = b"".join(value.cpu().contiguous().numpy().tobytes() for value in state["model"].values())
     if RANK == 0:
         print(name, hashlib.sha256(bits).hexdigest())
 if word == "save" and RANK == 0:

@@ -33,6 +33,20 @@ def digest(x):
     return [*flat[:8].tolist(), flat.square().sum().item()]
 
 
+def draw_by_numpy():
+    """Let `torch.multinomial` draw by NumPy's numbers, so that samples can be compared."""
+    numbers = np.random.default_rng(5)
+
+    def multinomial(weights, num_samples, *args, **named):
+        rows = weights.detach().double().cpu().numpy()
+        sums = np.cumsum(rows / rows.sum(-1, keepdims=True), -1)
+        marks = numbers.random((*rows.shape[:-1], num_samples))
+        found = (marks[..., None] >= sums[..., None, :]).sum(-1).clip(max=rows.shape[-1] - 1)
+        return torch.from_numpy(found)
+
+    torch.multinomial = multinomial
+
+
 def train(module, loss_of, steps=3, lr=1e-2):
     """The losses of a few steps of AdamW."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=lr)

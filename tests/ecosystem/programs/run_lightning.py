@@ -1,5 +1,7 @@
 """lightning: a Trainer with a checkpoint and a validation loop; the checkpoint is read again."""
 
+import contextlib
+import io
 import tempfile
 import warnings
 
@@ -45,7 +47,9 @@ with tempfile.TemporaryDirectory() as folder:
         gradient_clip_val=1.0,
         num_sanity_val_steps=1,
     )
-    trainer.fit(model, DataLoader(data, 8), DataLoader(data, 16))
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        trainer.fit(model, DataLoader(data, 8), DataLoader(data, 16))
     path = trainer.checkpoint_callback.best_model_path
     again = Net.load_from_checkpoint(path)
     same = [torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters())]
@@ -53,5 +57,6 @@ tell(
     losses=losses,
     val=trainer.callback_metrics["val"].item(),
     same=[sum(same), len(same)],
+    bar=["Epoch 1" in shown.getvalue(), "4/4" in shown.getvalue()],
     weights=digest(model.net[0].weight),
 )

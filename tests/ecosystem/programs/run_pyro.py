@@ -1,10 +1,10 @@
-"""pyro: SVI of a regression with two guides: losses fall; log-densities as PyTorch's."""
+"""pyro: SVI with two guides, HMC and NUTS of a regression; log densities as PyTorch's."""
 
 import pyro
 import pyro.distributions as dist
 import torch
 from common import normal, tell
-from pyro.infer import SVI, Trace_ELBO
+from pyro.infer import HMC, MCMC, NUTS, SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 x = normal(20, 2)
@@ -29,6 +29,24 @@ for kind in (AutoNormal, AutoMultivariateNormal):
         bool(sum(losses[-20:]) < 0.7 * sum(losses[:20])),
         bool((found - torch.tensor([1.0, -2.0])).abs().max() < 0.3),
     ]
+exact = torch.linalg.solve(x.T @ x / 0.25 + torch.eye(2), x.T @ y / 0.25)
+for kernel in (HMC(model, step_size=0.05, num_steps=8), NUTS(model)):
+    pyro.clear_param_store()
+    pyro.set_rng_seed(1)
+    chain = MCMC(kernel, num_samples=120, warmup_steps=60, disable_progbar=True)
+    chain.run(x, y)
+    drawn = chain.get_samples()["w"]
+    numbers[type(kernel).__name__] = [
+        list(drawn.shape),
+        bool((drawn.mean(0) - exact).abs().max() < 0.1),
+        bool((drawn.std(0) > 0.03).all() and (drawn.std(0) < 0.4).all()),
+    ]
+kernel = HMC(model, step_size=0.05, num_steps=8, adapt_step_size=False, adapt_mass_matrix=False)
+kernel.setup(0, x, y)
+at = {"w": torch.tensor([0.5, 0.5], requires_grad=True)}
+energy = kernel.potential_fn(at)
+energy.backward()
+numbers["energy"] = [energy.item(), *at["w"].grad.tolist()]
 conditioned = pyro.condition(model, data={"w": torch.tensor([0.5, 0.5])})
 trace = pyro.poutine.trace(conditioned).get_trace(x, y)
 numbers["log density"] = trace.log_prob_sum().item()

@@ -1,4 +1,7 @@
-"""torchvision: models, transforms, feature extraction by torch.fx, detection."""
+"""torchvision: models, datasets, transforms, feature extraction by torch.fx, detection."""
+
+import tempfile
+from pathlib import Path
 
 import native_ops  # noqa: F401
 import numpy as np
@@ -50,6 +53,42 @@ given = {
 found = new(given)
 numbers["v2"] = {name: digest(torch.as_tensor(value)) for name, value in found.items()}
 numbers["classes"] = [type(value).__name__ for value in found.values()]
+
+on_picture = T.Compose(
+    [
+        T.Resize((30, 26)),
+        T.Pad(2),
+        T.CenterCrop(24),
+        T.RandomHorizontalFlip(1.0),
+        T.ColorJitter((1.2, 1.2), (0.8, 0.8)),
+        T.Grayscale(3),
+        T.PILToTensor(),
+    ]
+)
+numbers["v2 on a picture"] = digest(on_picture(image))
+on_tensor = v.transforms.Compose(
+    [v.transforms.Resize(20, antialias=True), v.transforms.RandomVerticalFlip(1.0)]
+)
+numbers["v1 on a tensor"] = digest(on_tensor(x))
+
+with tempfile.TemporaryDirectory() as folder:
+    for i in range(6):
+        place = Path(folder, "pictures", "ab"[i % 2])
+        place.mkdir(parents=True, exist_ok=True)
+        PIL.Image.fromarray(np.roll(np.asarray(image), i, 0)).save(place / f"{i}.png")
+    pictures = v.datasets.ImageFolder(f"{folder}/pictures", v.transforms.ToTensor())
+    batch, labels = next(iter(torch.utils.data.DataLoader(pictures, 6)))
+    numbers["ImageFolder"] = [pictures.classes, labels.tolist(), digest(batch)]
+    raw = Path(folder, "MNIST", "raw")
+    raw.mkdir(parents=True)
+    digits = np.arange(5 * 28 * 28).reshape(5, 28, 28).astype(np.uint8)
+    for name, data in (("images-idx3", digits), ("labels-idx1", np.arange(5, dtype=np.uint8))):
+        head = [0, 0, 8, data.ndim, *b"".join(n.to_bytes(4, "big") for n in data.shape)]
+        (raw / f"train-{name}-ubyte").write_bytes(bytes(head) + data.tobytes())
+        (raw / f"t10k-{name}-ubyte").write_bytes(bytes(head) + data.tobytes())
+    mnist = v.datasets.MNIST(folder, transform=v.transforms.ToTensor())
+    batch, labels = next(iter(torch.utils.data.DataLoader(mnist, 5)))
+    numbers["MNIST"] = [labels.tolist(), digest(batch)]
 
 torch.randperm = lambda n, **options: torch.arange(n)  # which of the proposals are sampled
 sizes = {

@@ -1,10 +1,11 @@
-"""transformers: tiny models of six kinds; losses, logits, three steps of AdamW, generation."""
+"""transformers: tiny models of six kinds; losses, logits, AdamW, generation, folders."""
 
+import os
 import tempfile
 
 import torch
 import transformers as t
-from common import digest, fill, normal, tell, tokens, train
+from common import digest, draw_by_numpy, fill, normal, tell, tokens, train
 
 SMALL = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
 ids = tokens(2, 9)
@@ -17,6 +18,21 @@ def causal(name, model):
     for way in (dict(), dict(num_beams=3)):
         made = model.generate(ids[:, :4], max_new_tokens=6, do_sample=False, pad_token_id=0, **way)
         numbers[f"{name} tokens {way}"] = made.flatten().tolist()
+    draw_by_numpy()
+    sampling = dict(do_sample=True, temperature=0.7, top_k=20, top_p=0.9, pad_token_id=0)
+    made = model.generate(ids[:, :4], max_new_tokens=6, **sampling)
+    numbers[f"{name} sampled"] = made.flatten().tolist()
+    for kept in (True, False):  # keys and values of earlier tokens
+        made = model.generate(ids[:, :4], max_new_tokens=6, do_sample=False, use_cache=kept)
+        numbers[f"{name} cache {kept}"] = made.flatten().tolist()
+    first = model(ids[:, :5], use_cache=True)
+    rest = model(ids[:, 5:], past_key_values=first.past_key_values)
+    numbers[f"{name} continued"] = digest(rest.logits)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, max_shard_size="20KB")
+        again = type(model).from_pretrained(folder).eval()
+        numbers[f"{name} files"] = len([f for f in os.listdir(folder) if "safetensors" in f])
+        numbers[f"{name} again"] = digest(again(ids).logits)
     model.train()
     numbers[f"{name} losses"] = train(model, lambda: model(ids, labels=ids).loss)
 
@@ -124,6 +140,8 @@ whisper = fill(
 )
 sound = normal(2, 8, 32)
 numbers["whisper"] = digest(whisper(sound, decoder_input_ids=ids).logits)
+made = whisper.generate(sound, max_new_tokens=6, do_sample=False, num_beams=2)
+numbers["whisper tokens"] = made.flatten().tolist()
 numbers["whisper losses"] = train(whisper, lambda: whisper(sound, labels=ids).loss)
 
 with tempfile.TemporaryDirectory() as folder:

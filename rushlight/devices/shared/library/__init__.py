@@ -4,10 +4,19 @@ A module here (`lapack`, ...) has `FUNCTIONS`, a table of `function(outputs, inp
 NumPy arrays: it fills the outputs and does not write to the inputs. Where the host reads a device's
 memory the arrays lie over it; elsewhere inputs are copied out and outputs in, which is counted
 (Note [Transfers]) and said once per function and device.
+
+# Note [Memory of libraries]
+1. A library takes memory of its own while a call runs: copies in double precision, factors, work.
+   `scratch_bytes` of its module bounds it from the operands; the host's pool counts it (`Taken`)
+   and drops values for it.
+2. The C library may keep what a call frees. Inside a budget it is given back to the system.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import importlib
 import math
 import warnings
@@ -16,7 +25,10 @@ from typing import Any
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightWarning
+from rushlight.core.interrupts import unheard
+from rushlight.devices.shared.allocator import room_for
 from rushlight.devices.shared.protocol import Device, Launch
+from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
 from rushlight.kernel.interpret import sort_arguments
 from rushlight.kernel.shapes import Library
@@ -29,26 +41,79 @@ def build(device: Device, kernel: Library) -> Launch:
 
     See Note [Kernel arguments].
     """
-    function = _find(kernel)
+    function: Callable[..., None] = _module(kernel).FUNCTIONS[kernel.function]
     dtypes = kernel.outputs + kernel.inputs
     arrays = _over_memory if device.limits.host_memory else _copies
 
     def launch(*numbers: int) -> None:
         call = sort_arguments(kernel, numbers)
-        arrays(
-            device,
-            kernel,
-            function,
-            list(zip(call.addresses, dtypes, shapes_of(kernel, call.sizes), strict=True)),
-        )
+        shapes = shapes_of(kernel, call.sizes)
+        room = scratch_room(kernel, shapes)
+        if not device.limits.host_memory:
+            room += sum(map(nbytes, dtypes, shapes))
+        operands = list(zip(call.addresses, dtypes, shapes, strict=True))
+        with Taken(room) if room else contextlib.nullcontext():
+            arrays(device, kernel, function, operands)
 
     return launch
 
 
-def _find(kernel: Library) -> Callable[..., None]:
-    module = importlib.import_module(f"rushlight.devices.shared.library.{kernel.library}")
-    function: Callable[..., None] = module.FUNCTIONS[kernel.function]
-    return function
+def _module(kernel: Library) -> Any:
+    return importlib.import_module(f"rushlight.devices.shared.library.{kernel.library}")
+
+
+def scratch_room(kernel: Library, shapes: Sequence[tuple[int, ...]]) -> int:
+    """A bound of the bytes that the library takes for itself in a call."""
+    count = len(kernel.outputs)
+    operands = list(zip(kernel.outputs + kernel.inputs, shapes, strict=True))
+    found: int = _module(kernel).scratch_bytes(
+        kernel.function, operands[:count], operands[count:], kernel.options
+    )
+    return room_for(found) if found else 0
+
+
+def nbytes(dtype: DType, shape: tuple[int, ...]) -> int:
+    return dtype.itemsize * math.prod(shape)
+
+
+class Taken:
+    """`with Taken(room):` bytes that a library takes from the system, counted in the host's pool.
+
+    See Note [Memory of libraries].
+    """
+
+    __slots__ = ("is_counted", "pool", "room")
+
+    def __init__(self, room: int) -> None:
+        self.pool = pool_of("cpu")
+        self.room = room
+        self.is_counted = False
+
+    @unheard
+    def __enter__(self) -> None:
+        self.pool.borrow(self.room)
+        self.is_counted = True
+
+    @unheard
+    def __exit__(self, *_: object) -> None:
+        if not self.is_counted:
+            return
+        self.is_counted = False
+        self.pool.repay(self.room)
+        if self.room >= _LARGE and self.pool.limit is not None:
+            _give_back()(0)
+
+
+_LARGE = 1 << 24  # bytes that are worth the 10 ms of giving them back to the system
+
+
+@functools.cache
+def _give_back() -> Callable[[int], object]:
+    """The C library's function that returns what it caches to the system; glibc has one."""
+    with contextlib.suppress(OSError, AttributeError):
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+        return found
+    return lambda spare: None
 
 
 def shapes_of(kernel: Library, sizes: Sequence[int]) -> list[tuple[int, ...]]:

@@ -13,8 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rushlight.core.dtypes import DType
+
 Array = Any  # an ndarray
 Arrays = Sequence[Array]
+Operands = Sequence[tuple[DType, tuple[int, ...]]]
 Dims = tuple[int, ...]
 Norm = Literal["backward", "ortho", "forward"]
 
@@ -53,3 +56,36 @@ def from_half(outs: Arrays, ins: Arrays, dims: Dims, norm: Norm, size: int) -> N
 
 
 FUNCTIONS = {"full": full, "half": half, "from_half": from_half}
+
+
+def scratch_bytes(function: str, outs: Operands, ins: Operands, options: Sequence[Any]) -> int:
+    """A bound of what a call takes beside its operands, as measured.
+
+    One line is copied, beside a table of its length. Where the length is no power of two, single
+    precision is computed in double; where it has a large factor, by a longer transform.
+    """
+    (out, results), (kind, elements) = outs[0], ins[0]
+    shape = results if function == "from_half" else elements
+    lengths = [shape[d] for d in options[0]]
+    line, points = max(lengths, default=0), math.prod(lengths)
+    is_double = out.itemsize > (8 if out.kind == "c" else 4)
+    whole, source = (_doubled(operand) for operand in (outs[0], ins[0]))
+    if points & (points - 1):
+        each = 32 if all(map(_has_small_factors, lengths)) else 160
+        return 2 * (whole + (0 if is_double else source)) + each * line
+    if is_double:
+        return whole * (function == "full" and kind.kind == "f") + 32 * line
+    return 16 * line
+
+
+def _has_small_factors(length: int) -> bool:
+    for factor in (2, 3, 5, 7, 11):
+        while length and length % factor == 0:
+            length //= factor
+    return length <= 1
+
+
+def _doubled(operand: tuple[DType, tuple[int, ...]]) -> int:
+    """The bytes of an operand in double precision."""
+    dtype, shape = operand
+    return (16 if dtype.kind == "c" else 8) * math.prod(shape)

@@ -9,17 +9,20 @@ success, k: failure at the k-th step).
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from rushlight.core.dtypes import DType
 from rushlight.core.errors import LinAlgError, RushlightError
 from rushlight.devices.shared.library import routines
 
 Array = Any  # an ndarray
 Arrays = Sequence[Array]
+Operands = Sequence[tuple[DType, tuple[int, ...]]]
 
 
 def _module(array: Array) -> Any:
@@ -436,3 +439,55 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
         triangular,
     )
 }
+
+# What NumPy and LAPACK take while a function runs, measured: shares of the operands of all matrices
+# and of one. NumPy computes single precision in double: there they are of the operands' double.
+_SHARES = {
+    "cholesky": (1.0, 0.55),
+    "det": (1.0, 1.3),
+    "eig": (1.0, 1.4),
+    "eigh": (1.0, 1.6),
+    "eigvals": (1.0, 1.2),
+    "eigvalsh": (1.0, 1.1),
+    "geqrf": (1.0, 0.5),
+    "lstsq": (0.0, 2.1),
+    "qr": (1.25, 0.5),
+    "slogdet": (1.0, 1.3),
+    "solve": (1.0, 0.75),
+    "svd": (1.0, 2.0),
+    "svdvals": (1.0, 1.2),
+    # with temporaries of their own, of all matrices
+    "cofactor": (2.0, 2.5),
+    "cofactor_slope": (4.0, 0.4),
+    "pinv": (2.0, 2.5),
+}
+_WITH_TEMPORARIES = ("cofactor", "cofactor_slope", "pinv")
+_OWN_SHARES = {  # in the operands' precision
+    "cholesky_inverse": (1.2, 0.3),
+    "cholesky_solve": (0.7, 0.1),
+    "ldl_factor": (0.0, 1.2),
+    "ldl_solve": (0.0, 0.8),
+    "lu_factor": (0.0, 0.75),
+}
+
+
+def scratch_bytes(function: str, outs: Operands, ins: Operands, options: Sequence[Any]) -> int:
+    """A bound of what a call takes beside its operands."""
+    count = max(outs[0][1][0], 1)
+    if function in _OWN_SHARES:
+        all_, one = _OWN_SHARES[function]
+        own = sum(dtype.itemsize * math.prod(shape) for dtype, shape in (*outs, *ins))
+        return int(own * (all_ + one / count))
+    if function not in _SHARES:
+        return 0
+    all_, one = _SHARES[function]
+    wide = sum(map(_doubled, (*outs, *ins)))
+    single = any(dtype.name in ("float32", "complex64") for dtype, _ in ins)
+    every = wide if single or function in _WITH_TEMPORARIES else sum(map(_doubled, outs))
+    return int(all_ * every + one * wide / count)
+
+
+def _doubled(operand: tuple[DType, tuple[int, ...]]) -> int:
+    """The bytes of an operand in double precision."""
+    dtype, shape = operand
+    return (16 if dtype.kind == "c" else 8) * math.prod(shape)

@@ -1,0 +1,1 @@
+"""Checkpointed modules, under PyTorch's names."""

@@ -1,0 +1,73 @@
+"""How a tensor lies on one dimension of a mesh: `Shard`, `Replicate`, `Partial`.
+
+PyTorch's names. Placements are values: equal ones are interchangeable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SUMS = ("sum", "avg", "product", "min", "max")
+
+
+class Placement:
+    """How a tensor lies on one dimension of a mesh."""
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Whether each rank has a part of the dimension `dim`; of any, without one."""
+        return False
+
+    def is_replicate(self) -> bool:
+        """Whether each rank has all elements."""
+        return False
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        """Whether the tensor is the ranks' tensors put together."""
+        return False
+
+
+@dataclass(frozen=True)
+class Shard(Placement):
+    """Each rank has a consecutive part of one dimension, as `torch.chunk` cuts it.
+
+    Args:
+        dim (int): The dimension.
+    """
+
+    dim: int
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        return dim is None or self.dim == dim
+
+
+@dataclass(frozen=True)
+class Replicate(Placement):
+    """Each rank has all elements."""
+
+    def is_replicate(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Partial(Placement):
+    """The tensor is the sum of the ranks' tensors, or another reduction of them.
+
+    Args:
+        reduce_op (str): "sum", "avg", "product", "min" or "max".
+    """
+
+    reduce_op: str = "sum"
+
+    def __post_init__(self) -> None:
+        if self.reduce_op not in _SUMS:
+            raise ValueError(f"Partial: reduce_op is one of {_SUMS}, got {self.reduce_op!r}")
+
+    def __repr__(self) -> str:
+        return f"Partial({self.reduce_op})"
+
+    def is_partial(self, reduce_op: str | None = None) -> bool:
+        return reduce_op is None or self.reduce_op == reduce_op
+
+
+REPLICATE = Replicate()
+SUM = Partial()
