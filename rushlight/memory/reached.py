@@ -265,11 +265,16 @@ def names_in(code: types.CodeType) -> list[str]:
     return found
 
 
+def of_standard_library(kind: type) -> bool:
+    """Whether Python's own library has the class, in a module or in a module of a package."""
+    return kind.__module__.partition(".")[0] in sys.stdlib_module_names
+
+
 def _attributes(thing: Any) -> list[tuple[str, Any]]:
     """The attributes of an object of a user's class."""
     module = sys.modules.get(type(thing).__module__)
     file = getattr(module, "__file__", None)
-    if file is None or is_ours(file) or type(thing).__module__ in sys.stdlib_module_names:
+    if file is None or is_ours(file) or of_standard_library(type(thing)):
         return []
     return [(f".{key}", part) for key, part in getattr(thing, "__dict__", {}).items()]
 

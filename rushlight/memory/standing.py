@@ -34,7 +34,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Lent, Pool, Storage
 from rushlight.devices.shared.registry import opened, stand_in_of, standing_in
 from rushlight.devices.shared.transfers import Transfers
-from rushlight.memory.reached import HostRandomness, names_in
+from rushlight.memory.reached import HostRandomness, names_in, of_standard_library
 from rushlight.ops.create import creation
 from rushlight.ops.random.random import default_generator
 from rushlight.tape.memory.foresight import FORESIGHT
@@ -263,12 +263,12 @@ def _holders_of(thing: Any) -> list[_Holder]:
     if isinstance(thing, deque):
         return [_Holder(lambda: list(thing), lambda items: _refill(thing, thing.extend, items))]
     if isinstance(thing, types.CellType):
-        return [_of_attributes(thing, ["cell_contents"])]
+        return [_of_place(thing, types.CellType.cell_contents)]
     if isinstance(thing, types.FunctionType):
         names = [n for n in _named_globals(thing) if n in thing.__globals__]
         return [_of_globals(thing.__globals__, names)]
     if isinstance(thing, Leaf):
-        return [_of_attributes(thing, ["grad"])]
+        return [_of_place(thing, Leaf.grad)]
     return _of_object(thing)
 
 
@@ -296,24 +296,23 @@ def _holder_of_dict(thing: dict[Any, Any]) -> _Holder:
 _ABSENT = object()
 
 
-def _of_attributes(thing: Any, names: list[str]) -> _Holder:
-    """Attributes, some of which may be unset."""
+def _of_place(thing: Any, place: Any) -> _Holder:
+    """A cell's content or a slot, which may be unset.
+
+    It is read by its descriptor, since a property of a subclass may have a slot's name.
+    """
 
     def read() -> list[Any]:
-        found = []
-        for name in names:
-            try:
-                found.append(getattr(thing, name))
-            except (AttributeError, ValueError):  # an empty cell raises ValueError
-                found.append(_ABSENT)
-        return found
+        try:
+            return [place.__get__(thing)]
+        except (AttributeError, ValueError):  # an empty cell raises ValueError
+            return []
 
     def write(items: list[Any]) -> None:
-        for name, item in zip(names, items, strict=True):
-            if item is not _ABSENT:
-                setattr(thing, name, item)
-            elif hasattr(thing, name):
-                delattr(thing, name)
+        if items:
+            place.__set__(thing, items[0])
+        else:
+            place.__delete__(thing)
 
     return _Holder(read, write)
 
@@ -328,7 +327,7 @@ def _of_globals(around: dict[str, Any], names: list[str]) -> _Holder:
 def _of_object(thing: Any) -> list[_Holder]:
     """An object's attributes, slots and class."""
     kind = type(thing)
-    if isinstance(thing, (type, Value)) or kind.__module__ in sys.stdlib_module_names:
+    if isinstance(thing, (type, Value)) or of_standard_library(kind):
         own = getattr(thing, "__dict__", None)
         return [_holder_of_dict(own)] if isinstance(own, dict) else []
     found = []
@@ -336,16 +335,13 @@ def _of_object(thing: Any) -> list[_Holder]:
     if isinstance(own, dict):
         found.append(_holder_of_dict(own))
         found.append(_Holder(lambda: [type(thing)], lambda items: _be(thing, items[0])))
-    slots = [name for base in kind.__mro__ for name in _slots_of(base)]
-    if slots:
-        found.append(_of_attributes(thing, slots))
-    return found
+    return [*found, *[_of_place(thing, slot) for base in kind.__mro__ for slot in _slots_of(base)]]
 
 
-def _slots_of(kind: type) -> list[str]:
-    own = vars(kind).get("__slots__", ())
-    names = [own] if isinstance(own, str) else list(own)
-    return [n for n in names if isinstance(vars(kind).get(n), types.MemberDescriptorType)]
+def _slots_of(kind: type) -> list[Any]:
+    own = vars(kind)
+    slots = own.values() if "__slots__" in own else ()
+    return [slot for slot in slots if isinstance(slot, types.MemberDescriptorType)]
 
 
 def _be(thing: Any, kind: type) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
+import os
 import random
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -339,6 +342,53 @@ def test_a_tensor_that_is_let_go_is_freed_and_comes_back() -> None:
     found = memory.estimate(step)
     assert found.peak == found.before == found.after
     assert held["state"].data_ptr() == address and held["state"].sum().item() == 1 << 16
+
+
+class Kept:
+    __slots__ = ("__own", "value")
+
+    def __init__(self) -> None:
+        self.__own = 0
+
+    def count(self) -> int:
+        self.__own += 1
+        return self.__own
+
+
+class Shown(Kept):
+    """A property hides the slot of its name."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        return "shown"
+
+
+def test_slots_behind_properties_come_back() -> None:
+    thing, slot = Shown(), Kept.value
+    slot.__set__(thing, "kept")
+
+    def step() -> None:
+        thing.count()
+        slot.__set__(thing, "changed")
+        (rl.ones(8) * 2).sum()
+
+    memory.estimate(step)
+    assert slot.__get__(thing) == "kept" and thing.value == "shown"
+    assert thing.count() == 1
+
+
+def test_objects_of_the_standard_library_are_let_be(tmp_path: Path) -> None:
+    assert os.fspath(tmp_path)  # a path computes its parts when they are first asked for
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+
+    def step() -> None:
+        assert tmp_path.name and pool is not None
+        (rl.ones(8) * 2).sum()
+
+    memory.estimate(step)
+    pool.shutdown()
 
 
 # ---- rules ----
