@@ -51,6 +51,7 @@ _ENDS = (
 )
 _LIBRARIES = {"rushlight", "numpy", "builtins", *sys.stdlib_module_names}
 _SPEC: Any = vars(Value)["_spec"]  # the slot: a lazy parameter refuses the attribute
+_GRAD: Any = vars(Leaf)["grad"]
 _LOCK = locks.reentrant_lock()
 
 
@@ -268,7 +269,7 @@ def _holders_of(thing: Any) -> list[_Holder]:
         names = [n for n in _named_globals(thing) if n in thing.__globals__]
         return [_of_globals(thing.__globals__, names)]
     if isinstance(thing, Leaf):
-        return [_of_place(thing, Leaf.grad)]
+        return [_of_place(thing, _GRAD)]
     return _of_object(thing)
 
 

@@ -12,5 +12,5 @@ given = {"rank": int(sys.argv[2]), "world_size": 2} if len(sys.argv) > 2 else {}
 dist.init_process_group("gloo", method, **given)
 x = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(x)
-# One write: mpiexec passes on what it reads, and an unbuffered print writes its line break by itself.
+# One write: mpiexec passes on what it reads, and `print` writes the line break by itself.
 sys.stdout.write(f"rank {dist.get_rank()} of {dist.get_world_size()}: {x.item()}\n")
