@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.shared.registry import accelerators, pool_of
+from rushlight.devices.shared.registry import accelerators, count_of, numbered, pool_of
 from rushlight.lazy import Names, shown
-from rushlight.ops.create.creation import check_device
+from rushlight.ops.create.creation import CURRENT, device_name
 from rushlight.tensor import device as Device
 
 __all__ = [
@@ -69,27 +69,32 @@ def current_accelerator(check_available: bool = False) -> Any:
         check_available (bool): Has no effect: only a device that can be used is returned.
     """
     name = found()
-    return None if name is None else Device(name)
+    return None if name is None else Device(numbered(name, CURRENT.get(name, 0)))
 
 
 def device_count() -> int:
-    """1 or 0: there is one of each kind of device."""
-    return int(is_available())
+    """How many there are of its kind."""
+    name = found()
+    return 0 if name is None else count_of(name)
 
 
 def current_device_index() -> int:
-    """0, the only one."""
-    return 0
+    """The number of the current one."""
+    return CURRENT.get(found() or "", 0)
 
 
 def set_device_index(device: Any) -> None:
-    """Accepts number 0, the only device; any other is refused.
+    """Choose the current accelerator.
 
     Args:
-        device (device or int): The device; only number 0 exists.
+        device (device or int): The device or its number.
     """
-    number = device if isinstance(device, int) else getattr(device, "index", None)
-    check_device(found() or accelerators()[0], number or 0)
+    kind = found() or accelerators()[0]
+    number = device if isinstance(device, int) else Device(device).index or 0
+    name = device_name(Device(numbered(kind, number)))
+    if number != CURRENT.get(kind, 0):
+        pool_of(name)
+        CURRENT[kind] = number
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index  # the older names
@@ -101,6 +106,9 @@ def synchronize(device: Any = None) -> None:
     Args:
         device (device): A device, its name or number; None for the current one.
     """
-    name = found()
-    if name is not None:
-        pool_of(name).device.synchronize()
+    kind = found()
+    if kind is not None:
+        number = CURRENT.get(kind, 0)
+        if device is not None:
+            number = device if isinstance(device, int) else Device(device).index or 0
+        pool_of(numbered(kind, number)).device.synchronize()

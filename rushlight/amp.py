@@ -88,10 +88,10 @@ def _can_be_used(device_type: str, dtype: DType) -> bool:
     return False
 
 
-def _kind_of(device_type: str) -> str:
+def _kind_of(device_type: Any) -> str:
     """A kind of device by name; "cuda" under `rushlight run --device webgpu` is that device."""
-    kind = device_name(device_type)
-    check_device(kind, None)
+    kind = device_name(device_type).partition(":")[0]
+    check_device(kind)
     return kind
 
 
@@ -231,7 +231,7 @@ def is_autocast_available(device_type: str) -> bool:
 def _cast(value: Any, kind: str, dtype: DType) -> Any:
     """Floats on a kind of device in another dtype, in any nesting; doubles stay, as in PyTorch."""
     if isinstance(value, Tensor):
-        eligible = value.is_floating_point() and device_name(value.device) == kind
+        eligible = value.is_floating_point() and _kind_of(value.device) == kind
         return value.to(dtype) if eligible and value.dtype is not float64 else value
     if isinstance(value, Mapping):
         return {_cast(k, kind, dtype): _cast(v, kind, dtype) for k, v in value.items()}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from rushlight import compat, launch
 from rushlight.compat import scan, shim, version as torch_version
-from rushlight.compat.hook import CHOICES
+from rushlight.compat.hook import CHOICES, is_choice
 from rushlight.core import config
 from rushlight.core.errors import DeviceUnavailable, RushlightError
-from rushlight.devices.shared.registry import kind_of, names, pool_of
+from rushlight.devices.shared.registry import count_of, kind_of, names, numbered, pool_of
 from rushlight.memory.budget import parse_bytes
 from rushlight.version import __version__
 
@@ -66,7 +66,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_RUN_NOTES,
         formatter_class=plain,
     )
-    run.add_argument("--device", choices=CHOICES, default="auto", help='what "cuda" means')
+    run.add_argument(
+        "--device",
+        type=_device,
+        metavar="|".join(CHOICES),
+        default="auto",
+        help='what "cuda" means; webgpu:1 is the second adapter of `rushlight devices`',
+    )
     run.add_argument(
         "--budget", metavar="2GiB", help="the most bytes on each device; cuda=6GiB,cpu=2GiB by name"
     )
@@ -226,17 +232,26 @@ def _shim(parser: argparse.ArgumentParser, action: str) -> int:
     return 0
 
 
+def _device(word: str) -> str:
+    """A device of `run`, as argparse takes it."""
+    if not is_choice(word):
+        raise argparse.ArgumentTypeError(f"invalid choice: {word!r} ({', '.join(CHOICES)})")
+    return word
+
+
 def _devices() -> None:
     """A line for each device that users may choose."""
     for name in names():
         if not kind_of(name).public:
             continue
-        try:
-            limits = pool_of(name).device.limits
-            software = ", in software" if limits.software else ""
-            print(f"{name:<9} {limits.description}{software}")
-        except DeviceUnavailable as error:
-            print(f"{name:<9} not available: {error}")
+        for number in range(count_of(name) or 1):
+            own = numbered(name, number)
+            try:
+                limits = pool_of(own).device.limits
+                software = ", in software" if limits.software else ""
+                print(f"{own:<9} {limits.description}{software}")
+            except DeviceUnavailable as error:
+                print(f"{own:<9} not available: {error}")
 
 
 def _tell() -> None:

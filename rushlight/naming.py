@@ -7,28 +7,27 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.interrupts import unheard
+from rushlight.devices.shared.registry import parted
 from rushlight.ops.create import creation
 
 _AROUND: list[list[str]] = []  # the default outside of each `with device(...)`
 
 
 class device:
-    """A device by name, as in PyTorch: device("cuda"), device("cuda:0").
-
-    One of each kind, number 0.
-    """
+    """A device by name, as in PyTorch: device("cuda"), device("cuda:0"), device("webgpu", 1)."""
 
     __slots__ = ("index", "type")
 
     def __init__(self, type: Any, index: int | None = None) -> None:
-        own = creation.device_name(type)
+        name = type if index is None else f"{type}:{index}"
+        own = creation.device_name(name)
+        kind, number = parted(own)
         self.type = creation.shown_name(own)
-        if index is None and isinstance(type, str) and ":" in type:
-            index = 0
-        self.index = (
-            getattr(type, "index", index) if index is None and not isinstance(type, str) else index
-        )
-        creation.check_device(own, self.index)
+        # Without a number the name that a program sees means the current device.
+        is_other = self.type != kind and creation.device_name(self.type) != own
+        is_given = isinstance(name, int) or ":" in str(name)
+        self.index = number if number or is_other or is_given else None
+        creation.check_device(kind)
 
     def __repr__(self) -> str:
         return (

@@ -300,6 +300,8 @@ class Tensor(Value):
                 where = given
             elif isinstance(given, dtypes_bool):
                 flags.append(given)
+            elif isinstance(given, int):  # a card's number
+                where = given
             elif given is not None:
                 raise TypeError(
                     f"to(): takes a type, a device or a tensor, got {type(given).__name__}"

@@ -37,11 +37,20 @@ from rushlight import accelerator
 from rushlight.compat import version
 from rushlight.compat.files import FORWARDED, forwarded
 from rushlight.core import config, dtypes
-from rushlight.devices.shared.registry import accelerators, pool_of
+from rushlight.core.cache import forget
+from rushlight.devices.shared.registry import (
+    accelerators,
+    is_number,
+    kind_of,
+    numbered,
+    parted,
+    pool_of,
+)
 from rushlight.lazy import MissingName
 from rushlight.ops.create import creation
 
 CHOICES = ("auto", "cpu", *accelerators())
+
 _PACKAGE = "rushlight"
 _WHOLE = {"torch.optim"}  # libraries read its `__dict__`, which must have the lazy names
 _AT_START = (
@@ -169,6 +178,13 @@ def served(fullname: str) -> ModuleType | None:
 _CHOSEN = ["auto"]
 
 
+def is_choice(device: str) -> bool:
+    """Whether "cuda" can stand for a device: one of CHOICES, or "webgpu:1" and the like."""
+    kind, _, number = device.partition(":")
+    known = kind in accelerators() and kind_of(kind).several
+    return device in CHOICES or (known and is_number(number))
+
+
 @functools.cache
 def _best() -> str:
     """The accelerator; without one "cuda", which tells why it cannot be used."""
@@ -180,8 +196,9 @@ def _card() -> str:
     if _CHOSEN[-1] == "cpu":
         return creation.HIDDEN
     chosen = _best() if _CHOSEN[-1] == "auto" else _CHOSEN[-1]
-    creation.SHOWN_AS[chosen] = "cuda"
-    return chosen
+    kind = parted(chosen)[0]
+    creation.SHOWN_AS[kind] = "cuda"
+    return numbered(kind, creation.CURRENT.get(kind, 0))
 
 
 # ---- the hook in place and out ----
@@ -199,15 +216,20 @@ class patch:
 
     def __init__(self, device: str | None = None) -> None:
         chosen = device or config.torch_device()
-        if chosen not in CHOICES:
+        kind, number = parted(chosen) if is_choice(chosen) else ("", 0)
+        if not kind:
             raise ValueError(f"patch: device is one of {', '.join(CHOICES)}; got {chosen!r}")
         if chosen not in ("auto", "cpu"):
             pool_of(chosen)  # a device that is not there is an error here
+        self.current = dict(creation.CURRENT)
+        if number:
+            creation.CURRENT[kind] = number
         self.aside = _take_out()
         self.shown = dict(creation.SHOWN_AS)
         self.stands_for = dict(creation.STANDS_FOR)
         _CHOSEN.append(chosen)
         creation.STANDS_FOR["cuda"] = _card
+        forget()  # calls with device="cuda" are kept by that name
         dtypes.SHOWN_PACKAGE.append("torch")
         creation.SHOWN_AS.update({"null": "meta", creation.HIDDEN: "cuda"})
         if FINDER not in sys.meta_path:
@@ -220,10 +242,13 @@ class patch:
     def __exit__(self, *_: object) -> None:
         _CHOSEN.pop()
         dtypes.SHOWN_PACKAGE.pop()
+        creation.CURRENT.clear()
+        creation.CURRENT.update(self.current)
         creation.SHOWN_AS.clear()
         creation.SHOWN_AS.update(self.shown)
         creation.STANDS_FOR.clear()
         creation.STANDS_FOR.update(self.stands_for)
+        forget()
         if not self.outer:
             sys.meta_path.remove(FINDER)
             _take_out()

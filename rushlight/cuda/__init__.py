@@ -1,6 +1,7 @@
 """PyTorch's `torch.cuda`: availability, streams, bytes in use, seeds; the rest is in `card.py`.
 
-Owns: those names. Takes: a device, number 0 being the only one. Gives: numbers.
+Owns: those names. Takes: a device; where "cuda" is a card itself, it has number 0 only. Gives:
+numbers.
 Never: opens the card to report bytes in use: a card that is not open has 0 bytes.
 """
 
@@ -25,6 +26,7 @@ from rushlight.compat.legacy import (
     ShortTensor,
 )
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
+from rushlight.core.interrupts import unheard
 from rushlight.core.saying import say_once
 from rushlight.cuda import amp, streams as graphs, streams as streams
 from rushlight.cuda.streams import (
@@ -43,9 +45,9 @@ from rushlight.cuda.streams import (
     set_stream,
     stream,
 )
-from rushlight.devices.shared.registry import opened, pool_of
+from rushlight.devices.shared.registry import count_of, numbered, opened, parted, pool_of
 from rushlight.lazy import Names, shown
-from rushlight.ops.create.creation import check_device, device_name
+from rushlight.ops.create.creation import CURRENT, device_name
 from rushlight.tensor import device as Device
 
 __all__ = [
@@ -153,9 +155,17 @@ def __dir__() -> list[str]:
     return shown(__name__)
 
 
-def _card() -> str:
-    """The device that "cuda" stands for: another one than a card under `rushlight run`."""
-    return device_name("cuda")
+def _card(device: Any = None) -> str:
+    """The device that a card's name or number stands for; None is the current one.
+
+    Under `rushlight run` that may be another one than a card.
+    """
+    if device is None or (isinstance(device, int) and device < 0):
+        return device_name("cuda")
+    named = Device(device)
+    if named.type != "cuda":
+        raise ValueError(f"cuda: a card is meant, got device {device_name(device)!r}")
+    return device_name(named)
 
 
 def is_available() -> bool:
@@ -168,55 +178,58 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """1 or 0: there is one of each kind of device."""
-    return int(is_available())
+    """The number of cards: 1 or 0, or that of the GPUs that stand for them."""
+    return count_of(parted(_card())[0]) if is_available() else 0
 
 
 def is_initialized() -> bool:
-    """Whether the card is in use."""
-    return any(pool.device.name == _card() for pool in opened())
+    """Whether the current card is in use."""
+    return _is_open(_card())
 
 
-def _check_card(device: Any) -> None:
-    """Refuse a device that is no card, and a number other than 0."""
-    if isinstance(device, int):
-        check_device(_card(), max(device, 0))
-    elif device is not None:
-        named = Device(device)
-        if named.type != "cuda":
-            raise ValueError(f"cuda: a card is meant, got device {device_name(device)!r}")
+def _is_open(name: str) -> bool:
+    return any(pool.device.name == name for pool in opened())
 
 
 def current_device() -> int:
-    """The number of the card in use: 0."""
+    """The number of the card in use."""
     pool_of(_card())
-    return 0
+    return parted(_card())[1]
 
 
 def set_device(device: Any) -> None:
-    """Accepts number 0.
+    """Choose the card that "cuda" without a number is.
 
     Args:
-        device (device or int): The card; only number 0 exists.
+        device (device or int): The card.
     """
-    _check_card(device)
+    name = _card(device)
+    kind, number = parted(name)
+    if number != CURRENT.get(kind, 0):
+        pool_of(name)
+        CURRENT[kind] = number
 
 
 class device:
-    """A block on a card; its number is 0.
+    """A block in which "cuda" without a number is this card.
 
     `set_default_device` chooses where new tensors are made.
     """
 
     def __init__(self, device: Any) -> None:
-        _check_card(device)
-        self.idx = 0
+        self.idx = parted(_card(device))[1]
+        self.before: list[int] = []  # of blocks that run
 
     def __enter__(self) -> None:
-        return None
+        kind, number = parted(_card())
+        self.before.append(number)
+        if number != self.idx:
+            pool_of(numbered(kind, self.idx))
+            CURRENT[kind] = self.idx
 
+    @unheard
     def __exit__(self, *_: object) -> None:
-        return None
+        CURRENT[parted(_card())[0]] = self.before.pop()
 
 
 def synchronize(device: Any = None) -> None:
@@ -225,8 +238,7 @@ def synchronize(device: Any = None) -> None:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    pool_of(_card()).device.synchronize()
+    pool_of(_card(device)).device.synchronize()
 
 
 def get_device_name(device: Any = None) -> str:
@@ -235,8 +247,7 @@ def get_device_name(device: Any = None) -> str:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    return pool_of(_card()).device.limits.description.split(",")[0]
+    return pool_of(_card(device)).device.limits.description.split(",")[0]
 
 
 class DeviceProperties(NamedTuple):
@@ -255,12 +266,11 @@ def get_device_properties(device: Any = None) -> DeviceProperties:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    found: Any = pool_of(_card()).device
+    found: Any = pool_of(_card(device)).device
     runtime = getattr(found, "runtime", None)
     told = {} if runtime is None else runtime.getDeviceProperties(runtime.getDevice())
     return DeviceProperties(
-        get_device_name(),
+        get_device_name(device),
         found.limits.largest_block,
         told.get("major", 0),
         told.get("minor", 0),
@@ -284,7 +294,7 @@ def get_arch_list() -> list[str]:
 
 
 def can_device_access_peer(device: Any, peer_device: Any) -> bool:
-    """False: there is one card.
+    """False: copies between cards go through the host.
 
     Args:
         device (device): A card.
@@ -307,7 +317,7 @@ class device_of(device):
     """A block on the card of a tensor."""
 
     def __init__(self, obj: Any) -> None:
-        self.idx = 0
+        super().__init__(obj.device if obj.is_cuda else None)
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
@@ -328,8 +338,8 @@ def memory_allocated(device: Any = None) -> int:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    return memory.allocated(_card()) if is_initialized() else 0
+    name = _card(device)
+    return memory.allocated(name) if _is_open(name) else 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
@@ -338,8 +348,8 @@ def max_memory_allocated(device: Any = None) -> int:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    return memory.peak(_card()) if is_initialized() else 0
+    name = _card(device)
+    return memory.peak(name) if _is_open(name) else 0
 
 
 def memory_reserved(device: Any = None) -> int:
@@ -348,8 +358,8 @@ def memory_reserved(device: Any = None) -> int:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    return memory.reserved(_card()) if is_initialized() else 0
+    name = _card(device)
+    return memory.reserved(name) if _is_open(name) else 0
 
 
 max_memory_reserved = memory_cached = max_memory_cached = memory_reserved
@@ -362,8 +372,8 @@ def free_and_total(device: Any = None) -> tuple[int, int]:
         device (device): The card; None for the current one.
     """
     total = get_device_properties(device).total_memory
-    limit = pool_of(_card()).limit or total
-    return max(0, min(limit, total) - memory_reserved()), total
+    limit = pool_of(_card(device)).limit or total
+    return max(0, min(limit, total) - memory_reserved(device)), total
 
 
 mem_get_info = free_and_total
@@ -393,7 +403,8 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         fraction (float): The part, from 0 to 1.
         device (device): The card; None for the current one.
     """
-    memory.set_budget(int(fraction * get_device_properties(device).total_memory), _card())
+    limit = int(fraction * get_device_properties(device).total_memory)
+    memory.set_budget(limit, _card(device))
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -403,8 +414,8 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         device (device): The card; None for the current one.
         abbreviated (bool): Has no effect.
     """
-    _check_card(device)
-    return memory.summary(_card()) if is_initialized() else "Memory on cuda: the card is not in use"
+    name = _card(device)
+    return memory.summary(name) if _is_open(name) else "Memory on cuda: the card is not in use"
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
@@ -413,9 +424,9 @@ def reset_peak_memory_stats(device: Any = None) -> None:
     Args:
         device (device): The card; None for the current one.
     """
-    _check_card(device)
-    if is_initialized():
-        memory.reset_peak(_card())
+    name = _card(device)
+    if _is_open(name):
+        memory.reset_peak(name)
 
 
 def empty_cache() -> None:

@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 
 from rushlight import memory
 from rushlight.core.errors import DeviceError, RushlightError
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import parted, pool_of
 from rushlight.ops.create.creation import device_name
+from rushlight.tensor import device as Device
 
 has_half = True
 has_magma = False
@@ -34,8 +35,13 @@ class DeferredCudaCallError(RuntimeError):
 AcceleratorError = DeviceError
 
 
+def _named(device: Any = None) -> str:
+    """The device that a card's name or number stands for; None is the current one."""
+    return device_name("cuda" if device is None else Device(device))
+
+
 def _card() -> Any:
-    return pool_of(device_name("cuda")).device
+    return pool_of(_named()).device
 
 
 def _runtime(name: str) -> Any:
@@ -171,7 +177,7 @@ def get_per_process_memory_fraction(device: Any = None) -> float:
     Args:
         device (device): The card; None for the current one.
     """
-    pool = pool_of(device_name("cuda"))
+    pool = pool_of(_named(device))
     total = pool.device.limits.largest_block
     return 1.0 if pool.limit is None else min(1.0, pool.limit / total)
 
@@ -187,7 +193,7 @@ def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
     Args:
         device (device): The card; None for the current one.
     """
-    name = device_name("cuda")
+    name = _named(device)
     in_use, peak, held = memory.allocated(name), memory.peak(name), memory.reserved(name)
     used = {"all": {"current": in_use, "peak": peak}}
     return {
@@ -206,9 +212,9 @@ def memory_snapshot(mempool_id: Any = None, include_traces: bool = True) -> list
         mempool_id: Has no effect: there is one pool.
         include_traces (bool): Has no effect.
     """
-    name = device_name("cuda")
+    name = _named()
     held, used = memory.reserved(name), memory.allocated(name)
-    segment = {"device": 0, "address": 0, "total_size": held, "allocated_size": used}
+    segment = {"device": parted(name)[1], "address": 0, "total_size": held, "allocated_size": used}
     return [{**segment, "active_size": used, "segment_type": "large", "blocks": []}]
 
 

@@ -26,7 +26,7 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError, OutOfMemoryError, RushlightError
 from rushlight.core.shapes import Size
-from rushlight.devices.shared.registry import names, pool_of
+from rushlight.devices.shared.registry import is_named, pool_of
 from rushlight.io.limits import Ledger, UnsafeFile
 from rushlight.naming import device
 from rushlight.nn import parameter
@@ -219,7 +219,7 @@ class Maker:
         return self.move(interop.from_pickle(raw, dtype, shape, "cpu", False, strides), where)
 
     def _known(self, where: str) -> None:
-        if where not in names():
+        if not is_named(where):
             raise UnsafeFile(f"load: there is no device called {_printable(where)}")
 
     def part(self, *args: Any) -> Any:
@@ -578,10 +578,8 @@ def _attributes(kind: type, state: Any) -> dict[str, Any]:
 
 
 def _device(kind: str, index: int | None) -> device:
-    if len(kind) > 100 or index not in (None, 0):
-        raise UnsafeFile(
-            "load: the file names a device that there is not: only number 0 of each kind is used"
-        )
+    if len(kind) > 100 or not (index is None or 0 <= index < 1000):
+        raise UnsafeFile("load: the file names a device that there is not")
     try:
         return device(kind, index)
     except RushlightError as error:

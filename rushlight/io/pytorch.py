@@ -24,7 +24,7 @@ from rushlight import interop, storage
 from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceError, DeviceUnavailable, RushlightError
-from rushlight.devices.shared.registry import names
+from rushlight.devices.shared.registry import is_named
 from rushlight.io import names as naming
 from rushlight.io.archive import BEGIN, ArchiveReader
 from rushlight.io.constructors import KNOWN, PYTORCHS, Maker, Mover
@@ -89,7 +89,7 @@ class Source:
     def placed(self, raw: bytes, dtype: DType, where: str) -> storage.UntypedStorage:
         device = where if self.maker.move is not None else creation.device_name(where)
         try:
-            if self.maker.move is None and device not in names():
+            if self.maker.move is None and not is_named(device):
                 raise DeviceError(f"there is no device {where[:100]!r} here")
             value = self.maker.placed(raw, dtype, (len(raw) // dtype.itemsize,), device)
         except (DeviceUnavailable, DeviceError) as error:
@@ -277,7 +277,9 @@ def _devices(archive: ArchiveReader, name: str) -> dict[str, str]:
         told = json.loads(archive.read(name))
     except (ValueError, RecursionError) as error:
         raise UnsafeFile(f"load: the names of devices cannot be read: {error}") from error
-    if told.__class__ is not dict or any(where not in names() for where in told.values()):
+    if told.__class__ is not dict or not all(
+        where.__class__ is str and is_named(where) for where in told.values()
+    ):
         raise UnsafeFile("load: the file names a device that there is not")
     return told
 

@@ -69,5 +69,5 @@ def parse_to(
     if dtype is not None and dtype.kind not in "fc":
         raise TypeError(f"Module.to: parameters are floating-point or complex, got dtype {dtype!r}")
     if device is not None and not isinstance(device, Device):
-        device = creation.device_name(f"cuda:{device}" if isinstance(device, int) else device)
+        device = creation.device_name(device)
     return Conversion(device, dtype, memory_format)

@@ -35,7 +35,7 @@ def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
 
 
 def replicate(network: Any, devices: Any, detach: bool = False) -> list[Any]:
-    """The module, once: there is one device of each kind."""
+    """The module, once: nothing is split over devices."""
     return [network]
 
 
@@ -64,7 +64,7 @@ def data_parallel(
 
 
 class DataParallel(Module):
-    """A module on all devices of its kind: there is one of each kind, so it runs unsplit.
+    """A module that runs unsplit, on the first of its devices.
 
     The wrapped module is `.module`, and the names in its state begin with "module.", as in PyTorch.
     """

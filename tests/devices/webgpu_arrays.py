@@ -29,7 +29,7 @@ class Bench:
     """A device with arrays instead of addresses."""
 
     def __init__(self, without: tuple[str, ...]) -> None:
-        self.device = open_device(without)
+        self.device = open_device(without=without)
         pool = Pool(self.device)
         self.device.pool = lambda: pool
 

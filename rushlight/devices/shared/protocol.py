@@ -72,6 +72,7 @@ class Kind:
     dlpack: tuple[int, ...] = ()  # DLPack's numbers for its memory; the first is given to others
     captures: bool = False  # launches can be recorded in a graph and launched again
     shared: bool = False  # other processes see its memory where it is
+    several: bool = False  # there may be others than number 0: Note [Numbered devices]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,14 @@
 
 Folders are found on the path of the package `rushlight.devices`, so a device may lie elsewhere.
 `KIND`, where the folder has it, states what is known without the hardware.
+
+# Note [Numbered devices]
+1. A device's name is its kind, the folder, and for others than number 0 a number: "webgpu",
+   "webgpu:1". Each has a pool of its own, so a value of one is no operand of another's calls.
+2. A folder whose `KIND` says `several` has `open_device(number)` and `count_devices()`. The others
+   have number 0 only.
+3. A name says which device is meant wherever it is used. Only "cuda", where it stands for another
+   kind, is the current one of that kind (`ops/create/creation.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +30,7 @@ from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Device, Kind
 
 _DEVICES = "rushlight.devices"
+_DIGITS = 4  # of a device's number, at most
 
 
 class _Pools(dict[str, Pool]):
@@ -49,6 +58,40 @@ def kind_of(name: str) -> Kind:
     return kind
 
 
+def parted(name: str) -> tuple[str, int]:
+    """The kind and the number in a device's name. See Note [Numbered devices]."""
+    kind, _, number = name.partition(":")
+    return kind, int(number or 0)
+
+
+def is_named(name: str) -> bool:
+    """Whether it is a name of a device that the package knows, available or not."""
+    kind, _, number = name.partition(":")
+    return kind in names() and (not number or is_number(number))
+
+
+def is_number(text: str) -> bool:
+    """Whether it is a number that a device could have, in digits."""
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+
+
+def numbered(kind: str, number: int) -> str:
+    """The name of a device."""
+    return f"{kind}:{number}" if number else kind
+
+
+def count_of(kind: str) -> int:
+    """How many devices of a kind there are."""
+    try:
+        if kind_of(kind).several:
+            found: int = _folder(kind).count_devices()
+            return found
+        pool_of(kind)
+    except DeviceUnavailable:
+        return 0
+    return 1
+
+
 def accelerators() -> list[str]:
     """The names of accelerators, available or not, the preferred first."""
     ranks = {name: kind_of(name).rank for name in names()}
@@ -66,15 +109,20 @@ def _open(name: str) -> Pool:
         found = _POOLS.get(name)
         if found is not None:
             return found
-        pool = _POOLS[name] = _pool(_folder(name).open_device())
+        number = parted(name)[1]
+        opened = _folder(name).open_device(*([number] if number else []))
+        pool = _POOLS[name] = _pool(opened)
         return pool
 
 
 def _folder(name: str) -> ModuleType:
-    known = names()
-    if name not in known:
+    known, (kind, number) = names(), parted(name)
+    if kind not in known:
         raise DeviceUnavailable(name, "there is no such device", f"Known: {', '.join(known)}.")
-    return importlib.import_module(f"{_DEVICES}.{name}")
+    found = importlib.import_module(f"{_DEVICES}.{kind}")
+    if number and not getattr(found, "KIND", Kind()).several:
+        raise DeviceUnavailable(name, "only number 0 of this kind is used", f"Write {kind!r}.")
+    return found
 
 
 def _pool(device: Device) -> Pool:

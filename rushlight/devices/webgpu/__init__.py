@@ -16,15 +16,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rushlight.devices.shared.protocol import Kind
-from rushlight.devices.webgpu.adapter import open_adapter
+from rushlight.devices.webgpu import adapter
 from rushlight.devices.webgpu.device import WebGPUDevice
 
-KIND = Kind(rank=1)
+KIND = Kind(rank=1, several=True)
 
 
-def open_device(without: Iterable[str] = ()) -> WebGPUDevice:
-    """The high-performance adapter's device; `without` names features to leave off.
+def open_device(number: int = 0, without: Iterable[str] = ()) -> WebGPUDevice:
+    """The device of an adapter, of which number 0 is that of high performance.
 
-    Raises DeviceUnavailable.
+    `without` names features to leave off. Raises DeviceUnavailable.
     """
-    return WebGPUDevice(open_adapter(frozenset(without)))
+    return WebGPUDevice(adapter.open_adapter(frozenset(without), number))
+
+
+def count_devices() -> int:
+    """The number of adapters. Raises DeviceUnavailable."""
+    return len(adapter.find_adapters())

@@ -7,7 +7,6 @@ from typing import Any
 
 from rushlight.core.errors import DeviceError
 from rushlight.devices.webgpu.driver import Driver
-from rushlight.devices.webgpu.stream import REOPEN
 
 WINDOW = 1 << 24  # bytes of the staging buffer at most
 
@@ -49,7 +48,7 @@ class Copies:
                 self.device.gpu.queue.write_buffer(buffer, first, middle)
             except self.device.errors as error:
                 raise DeviceError(
-                    f"webgpu: copy to the device failed: {error}; {REOPEN}"
+                    f"webgpu: copy to the device failed: {error}; {self.device.stream.hint}"
                 ) from error
         if end > last:
             self._patch_word(buffer, last, source[last - offset :])
@@ -102,4 +101,6 @@ class Copies:
             self._staging.map_sync("READ", 0, size)
             return self._staging.read_mapped(0, size, copy=False)
         except self.device.errors as error:
-            raise DeviceError(f"webgpu: copy from the device failed: {error}; {REOPEN}") from error
+            raise DeviceError(
+                f"webgpu: copy from the device failed: {error}; {self.device.stream.hint}"
+            ) from error

@@ -18,9 +18,8 @@ from rushlight.kernel.show import show
 class WebGPUDevice(Buffers):
     """See devices/shared/protocol.py."""
 
-    name = "webgpu"
-
     def __init__(self, opened: Opened) -> None:
+        self.name = opened.name
         super().__init__(opened, lambda: pool_of(self.name))
         if probe_fma(self):
             self.features |= {FUSED}

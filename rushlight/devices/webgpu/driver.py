@@ -10,7 +10,7 @@ from rushlight.core.errors import DeviceError
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.groups import group_maker
 from rushlight.devices.webgpu.shader import shader_maker
-from rushlight.devices.webgpu.stream import REOPEN, Stream
+from rushlight.devices.webgpu.stream import Stream
 
 
 class Driver:
@@ -45,7 +45,7 @@ class Driver:
             return self.gpu.create_compute_pipeline(layout=layout, compute=stage), group_layout
         except self.errors as error:
             raise DeviceError(
-                f"webgpu: a kernel does not compile: {error}; {REOPEN}\n{text}"
+                f"webgpu: a kernel does not compile: {error}; {self.stream.hint}\n{text}"
             ) from error
 
     def bind_group(self, layout: Any, size: int, buffers: Sequence[Any]) -> Any:
@@ -53,4 +53,6 @@ class Driver:
         try:
             return self.group(layout, self.stream.blocks, size, buffers)
         except self.errors as error:
-            raise DeviceError(f"webgpu: buffers cannot be bound: {error}; {REOPEN}") from error
+            raise DeviceError(
+                f"webgpu: buffers cannot be bound: {error}; {self.stream.hint}"
+            ) from error

@@ -25,10 +25,6 @@ BATCH = 256  # dispatches in one submit
 BLOCKS = 1 << 17  # bytes of launch blocks
 MOST_GROUPS = 65535  # workgroups per dimension
 MOST_WORK = 1 << 35  # steps in one submit: driver watchdogs end long ones
-REOPEN = (
-    "if the GPU was lost, rushlight.devices.shared.registry.reopen('webgpu') opens it anew, "
-    "without what lay on it"
-)
 
 
 class Stream:
@@ -36,6 +32,7 @@ class Stream:
 
     def __init__(self, opened: Opened) -> None:
         self.gpu = opened.gpu
+        self.hint = opened.hint
         self.errors = (opened.wgpu.GPUError, RuntimeError)
         usage = opened.wgpu.BufferUsage
         self.blocks = self.gpu.create_buffer(size=BLOCKS, usage=usage.UNIFORM | usage.COPY_DST)
@@ -101,7 +98,7 @@ class Stream:
                 self.gpu.queue.write_buffer(self.blocks, 0, self._bytes, 0, -(-used // 4) * 4)
                 self.gpu.queue.submit([commands])
             except self.errors as error:
-                raise DeviceError(f"webgpu: queued work failed: {error}; {REOPEN}") from error
+                raise DeviceError(f"webgpu: queued work failed: {error}; {self.hint}") from error
         for buffer in self.doomed:
             buffer.destroy()
         self.doomed.clear()

@@ -38,7 +38,7 @@ from rushlight.core.shapes import (
 )
 from rushlight.devices.shared.allocator import Pool, room_for
 from rushlight.devices.shared.protocol import Kind
-from rushlight.devices.shared.registry import kind_of, names, pool_of
+from rushlight.devices.shared.registry import is_number, kind_of, names, numbered, pool_of
 from rushlight.ops.arguments import ArgumentKindError, IntRangeError, described, dtype_of
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.family.map import Formula, map_plan
@@ -73,25 +73,41 @@ def set_default_device(device: Any) -> None:
 
 
 def device_name(device: Any) -> str:
-    """The name in a device argument: a string ("cuda", "cuda:0"), a device object or None."""
-    name = str(getattr(device, "type", device))
+    """The name in a device argument: "cuda", "cuda:0", a device object or a card's number."""
+    name = f"cuda:{device}" if isinstance(device, int) else str(device)
     kind, _, number = name.partition(":")
-    if number not in ("", "0"):
-        raise DeviceError(f"device {name!r}: only number 0 of each kind is used; write {kind!r}")
     other = STANDS_FOR.get(kind)
-    return kind if other is None else other()
+    own = kind if other is None else other()
+    if not number:
+        return own
+    if number != "0":
+        own = own.partition(":")[0]
+        if not is_number(number) or not _has_several(own):
+            raise DeviceError(
+                f"device {name!r}: only number 0 of each kind is used; write {kind!r}"
+            )
+        return numbered(own, int(number))
+    return own.partition(":")[0]
 
 
-# PyTorch's names of devices and the devices that they stand for; `compat.hook` adds "cuda".
+def _has_several(kind: str) -> bool:
+    return kind in names() and kind_of(kind).several
+
+
+# PyTorch's names of devices and the devices that they stand for, which may have a number: the
+# current one's. `compat.hook` adds "cuda".
 STANDS_FOR: dict[str, Callable[[], str]] = {"meta": lambda: "null"}
 HIDDEN = "cuda (hidden by --device cpu)"  # what "cuda" stands for where the CPU was chosen
-# The names that programs of PyTorch see, by the device's own.
+# The numbers of the current devices, by kind, where they are not 0: what "cuda" stands for.
+CURRENT: dict[str, int] = {}
+# The names that programs of PyTorch see, by the device's kind.
 SHOWN_AS: dict[str, str] = {}
 
 
 def shown_name(own: str) -> str:
-    """The name of a device that a program sees."""
-    return SHOWN_AS.get(own, own)
+    """The name of a device that a program sees, without a number."""
+    kind = own.partition(":")[0]
+    return SHOWN_AS.get(kind, kind)
 
 
 # Kinds of devices that PyTorch names and this package has no code for: objects of them can be made,
@@ -114,20 +130,16 @@ _OTHER_KINDS = frozenset(
         "xpu",
     ]
 )
-_checked: set[tuple[str, int | None]] = set()
+_checked: set[str] = set()
 
 
-def check_device(kind: str, index: int | None) -> None:
-    """Refuse an unknown kind of device, and a number other than 0."""
-    if (kind, index) in _checked:
+def check_device(kind: str) -> None:
+    """Refuse an unknown kind of device."""
+    if kind in _checked:
         return
     if kind not in _OTHER_KINDS and kind not in names():
         raise DeviceError(f"device {kind!r} is none of {', '.join(names())}")
-    if index not in (None, 0):
-        raise DeviceError(
-            f"device {kind!r}, number {index}: only number 0 of each kind is used; write {kind!r}"
-        )
-    _checked.add((kind, index))
+    _checked.add(kind)
 
 
 def device_kind(name: str) -> Kind | None:

@@ -47,7 +47,7 @@ from rushlight.core.errors import (
     UnsupportedDType,
 )
 from rushlight.core.shapes import Spec
-from rushlight.devices.shared.registry import names
+from rushlight.devices.shared.registry import is_named, names
 from rushlight.ops.batching.random import draw_batch, drawn_lanes
 from rushlight.ops.create.creation import (
     Constant,
@@ -111,7 +111,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device_name = device_name("cpu" if device is None else device)
-        if self.device_name not in names():
+        if not is_named(self.device_name):
             raise DeviceError(
                 f"Generator: device {self.device_name!r} is none of {', '.join(names())}"
             )

@@ -41,7 +41,7 @@ def _memoised(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _defaults() -> Any:
-    return get_default(), *creation.chosen_device
+    return get_default(), *creation.chosen_device, *creation.CURRENT.items()
 
 
 def finished(entry: Entry) -> Entry:

@@ -169,7 +169,8 @@ def _device(value: Value) -> str | None:
         spec: Spec = value._spec
     except SparseOperandError:
         return None
-    return str(spec.device.device.name)
+    kind: str = spec.device.device.name.partition(":")[0]
+    return kind
 
 
 def _is_cast(value: Any, kind: str) -> bool:

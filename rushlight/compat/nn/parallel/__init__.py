@@ -1,4 +1,4 @@
-"""PyTorch's `torch.nn.parallel`: one device of each kind, so nothing is split."""
+"""PyTorch's `torch.nn.parallel`: nothing is split over devices of one process."""
 
 from __future__ import annotations
 
