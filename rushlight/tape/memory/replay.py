@@ -452,9 +452,9 @@ def before_write(*storages: Storage) -> None:
     See Note [Recipes].
     """
     found = readers(storages)
-    if any(reader.present_address is None for reader in found) and any(
-        [tracebacks.release_all(pool) for pool in {reader.pool for reader in found}]
-    ):
+    if tracebacks.are_kept() and any(reader.present_address is None for reader in found):
+        found = []
+        tracebacks.release_all(storages[0].pool)
         found = readers(storages)
     if found:
         try:

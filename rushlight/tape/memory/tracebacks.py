@@ -4,13 +4,13 @@
 A program that keeps an error (`sys.last_value` at a prompt and in a notebook, a variable, an
 `except` block that tries again) keeps the frames of its traceback, and so the tensors in their
 local variables.
-1. The frames of this package are cleared: those of a refused request where it leaves its budget, and
-   else before a value is dropped for another; before a request fails, and in
+1. The frames of this package are cleared: those of a refused request where it leaves its budget,
+   and else before a value is dropped for another; before a request fails, and in
    `memory.empty_cache()`, also those of the error that a prompt keeps. A frame keeps its function,
    and so the cells of a closure: the traceback then ends at the last frame of the user's.
-2. The user's own frames are cleared where their memory is needed: before a request fails, before
-   values that they hold are rebuilt for a write, and in `memory.empty_cache()`. Those of generators
-   and coroutines stay: to clear one that waits is to end it.
+2. The user's own frames are cleared where their memory is needed: before a request fails, before a
+   write for which values are rebuilt, and in `memory.empty_cache()`. Those of generators and
+   coroutines stay: to clear one that waits is to end it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any
 from rushlight.core.errors import OutOfMemoryError
 from rushlight.devices.shared.allocator import Pool
 from rushlight.tape.record.source_line import OURS, is_ours
-
 
 # Refused requests that the program may keep, until the frames of its own are cleared.
 _KEPT: list[weakref.ref[OutOfMemoryError]] = []
@@ -56,6 +55,11 @@ def release_all(pool: Pool) -> bool:
     for error in (*kept, _of_prompt()):
         clear(error, own=False)
     return pool.live < before
+
+
+def are_kept() -> bool:
+    """Whether the program may keep an error whose frames hold something."""
+    return Pool.refused is not None or bool(_KEPT) or _of_prompt() is not None
 
 
 def _of_prompt() -> BaseException | None:
