@@ -132,11 +132,17 @@ class budget(Region):
 
 
 def trim_to_limits() -> None:
-    """Free cached blocks beyond the limits of the budgets around the calling thread."""
+    """Free cached blocks beyond the limits of the budgets around the calling thread.
+
+    Where values hold more, those are dropped that can be rebuilt: a request may be given a block
+    that was cached or dropped without another look at the limit.
+    """
     for pool in opened():
         limit = pool.limit
-        if limit is not None and pool.held > limit:
-            pool.trim(pool.held - limit)
+        while limit is not None and pool.held > limit:
+            dropped = pool.reclaim is not None and pool.live > limit and pool.reclaim(pool, 0, None)
+            if not (pool.trim(pool.held - limit) or dropped):
+                break
 
 
 def set_budget(

@@ -8,7 +8,7 @@ from rushlight.devices.shared.transfers import Transfers
 from rushlight.ops.create.creation import resolve_pool
 from rushlight.tape.memory.offload import Offloaded
 from rushlight.tape.memory.replay import COUNTERS
-from rushlight.tape.memory.tracebacks import release
+from rushlight.tape.memory.tracebacks import release_all
 
 
 def allocated(device: Any = None) -> int:
@@ -49,13 +49,13 @@ def reset_peak(device: Any = None) -> None:
 
 
 def empty_cache(device: Any = None) -> None:
-    """Free cached blocks, and what this package's frames of a kept error hold.
+    """Free cached blocks, and what the frames of a kept error hold.
 
     Args:
         device (device): A device or its name; None for the default device.
     """
     pool = resolve_pool(device)
-    release(pool)
+    release_all(pool)
     pool.trim()
 
 

@@ -129,27 +129,27 @@ def group_of(path: str) -> str:
     return match[1] if match else path.split(".", 1)[0]
 
 
-def _number(group: str) -> tuple[str, int]:
+def _number(group: str) -> tuple[str, int] | None:
     match = re.fullmatch(r"(.*?)(\d+)", group)
-    return (match[1], int(match[2])) if match else (group, -1)
+    return None if match is None else (match[1], int(match[2]))
 
 
 def _merged(sums: dict[str, int]) -> dict[str, str]:
     """A name for every group: numbered ones are joined to ranges where there are many."""
     order = sorted(sums, key=lambda g: list(sums).index(g))
     names = {group: group for group in order}
-    families: dict[str, list[str]] = {}
+    families: dict[str, list[tuple[int, str]]] = {}
     for group in order:
-        families.setdefault(_number(group)[0], []).append(group)
+        if (found := _number(group)) is not None:
+            families.setdefault(found[0], []).append((found[1], group))
     for prefix, members in families.items():
         if len(members) > _GROUPS:
-            members.sort(key=_number)
+            members.sort()
             width = -(-len(members) // _RANGES)
             for start in range(0, len(members), width):
                 part = members[start : start + width]
-                first, last = _number(part[0])[1], _number(part[-1])[1]
-                for group in part:
-                    names[group] = f"{prefix}{first}-{last}" if first < last else part[0]
+                for _, group in part if len(part) > 1 else ():
+                    names[group] = f"{prefix}{part[0][0]}-{part[-1][0]}"
     totals: dict[str, int] = {}
     for group, name in names.items():
         totals[name] = totals.get(name, 0) + sums[group]

@@ -408,7 +408,7 @@ class Choice:
     peak: int = 0
     recomputed: int = 0  # calls run again
     slowdown: float = 0.0
-    least: int = 0  # where it fails: BudgetError's `least`
+    least: int = 0  # where it fails: the least budget that is known to suffice
 
 
 def suggest(
@@ -450,8 +450,10 @@ def suggest(
         try:
             run = _Run(world, call, device, budget=limit)
         except BudgetError as error:
-            choice.succeeds, choice.least = False, error.least
-            rows.append(f"{start}  fails: {_size(error.least)} are needed")
+            fit = [free.second, *[c.budget for c in found[:-1] if c.succeeds]]
+            choice.succeeds = False
+            choice.least = min([error.least, *[size for size in fit if size > limit]])
+            rows.append(f"{start}  fails: {_size(choice.least)} suffice")
             continue
         choice.peak, choice.recomputed = run.second, run.again
         choice.slowdown = run.work_relative_to(free)

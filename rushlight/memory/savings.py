@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rushlight.core.shapes import Shape
 from rushlight.memory.account import BEFORE, MADE, Account, Span
 from rushlight.memory.owners import ACTIVATIONS, DATA, FLIGHT, GRADIENTS, TEMPORARIES
 from rushlight.memory.watching import BACKWARD, FORWARD
@@ -307,8 +308,9 @@ def _half_batch(account: Account) -> Iterator[Saving]:
     if size is None or size < 2:
         return
     kinds = (DATA, ACTIVATIONS, FLIGHT, TEMPORARIES)
+    later = size // 2  # examples of the second pass
     cuts = [
-        (s.born, len(account.live) if s.died is None else s.died, s.nbytes // 2)
+        (s.born, len(account.live) if s.died is None else s.died, s.nbytes * later // size)
         for s in account.spans
         if s.kind in kinds and _leads(s, size)
     ]
@@ -316,7 +318,7 @@ def _half_batch(account: Account) -> Iterator[Saving]:
     yield _saving(
         account,
         cuts,
-        f"a batch of {size // 2} instead of {size}",
+        f"a batch of {size - later} instead of {size}",
         "two passes whose gradients add up",
         None,
         f"{calls} allocating calls more for as many examples",
@@ -325,15 +327,25 @@ def _half_batch(account: Account) -> Iterator[Saving]:
 
 
 def _batch(account: Account) -> int | None:
-    """The first size of most bytes among the activations at the peak."""
+    """The first size of most bytes among the activations at the peak.
+
+    Of those that data begins with, where there are any: rows of several sequences may be joined.
+    """
     sums: dict[int, int] = {}
+    given = {shape[0] for s in account.spans if s.kind == DATA and (shape := _shape(s))}
     for span in account.at(account.peak_moment):
-        shape = span.origin.spec.shape if span.origin is not None and span.origin.spec else ()
+        shape = _shape(span)
         if span.kind == ACTIVATIONS and len(shape) > 1:
             sums[shape[0]] = sums.get(shape[0], 0) + span.nbytes
-    return max(sums, key=lambda n: sums[n]) if sums else None
+    sums = {size: n for size, n in sums.items() if size in given} or sums
+    return max(sums, key=lambda size: sums[size]) if sums else None
+
+
+def _shape(span: Span) -> Shape:
+    spec = None if span.origin is None else span.origin.spec
+    return () if spec is None else spec.shape
 
 
 def _leads(span: Span, size: int) -> bool:
-    spec = None if span.origin is None else span.origin.spec
-    return spec is not None and bool(spec.shape) and spec.shape[0] % size == 0
+    shape = _shape(span)
+    return bool(shape) and shape[0] % size == 0

@@ -103,8 +103,13 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
 
     Outside of training the input is returned.
     """
+    return (_dropped_in_place if inplace else random.dropout)(input, p, training)
+
+
+@random.drawing
+def _dropped_in_place(input: Tensor, p: float, training: bool) -> Tensor:
     result = random.dropout(input, p, training)
-    return input.copy_(result) if inplace and result is not input else result
+    return input if result is input else input.copy_(result)
 
 
 # ---- older names: an underscore or a suffix in place of an argument ----

@@ -416,3 +416,18 @@ def test_a_step_fits_into_its_own_peak():
     with memory.budget(base + peak):
         assert step() == want == step()
     assert memory.peak() <= base + peak
+
+
+def test_a_budget_inside_begins_by_dropping_what_is_beyond_it(device):
+    """A block of what was dropped for a request is no way around the limit."""
+    memory.empty_cache(device)
+    start, size = memory.allocated(device), 1 << 20
+    with memory.budget(start + 8 * size, device):
+        held = [rl.full((size // 4,), float(i), device=device) * 2.0 for i in range(4)]
+        with memory.budget(start + 2 * size, device):
+            assert memory.reserved(device) <= start + 2 * size
+            with pytest.raises(rl.BudgetError):
+                rl.zeros(size, device=device)  # as much as all four
+            assert [value[0].item() for value in held] == [0.0, 2.0, 4.0, 6.0]
+            assert memory.reserved(device) <= start + 2 * size
+        assert [value[-1].item() for value in held] == [0.0, 2.0, 4.0, 6.0]

@@ -259,3 +259,48 @@ def test_gradients_that_wait_are_part_of_the_step():
         assert "In use:" in str(error) and error.op and error.place, str(error)
         assert training.refused(error.required_bytes) is None, (sixteenths, str(error))
     assert seen > 2
+
+
+class Watched:
+    """Hidden values whose gradients are retained, and changed by a hook."""
+
+    def __init__(self) -> None:
+        rl.manual_seed(0)
+        self.weights = [(rl.randn(64, 64) * 0.1).requires_grad_() for _ in range(5)]
+        self.x, self.seen = rl.randn(512, 64), list[rl.Tensor]()
+
+    def step(self) -> None:
+        h, self.seen = self.x, []
+        for w in self.weights:
+            h = (h @ w).tanh()
+            h.register_hook(lambda g: g * 1.5)
+            h.retain_grad()
+            self.seen.append(h)
+        self.place = "forward"
+        loss = h.square().mean()
+        self.place = "backward"
+        loss.backward()
+
+    def required(self, limit: int) -> int:
+        for w in self.weights:
+            w.grad = None
+        self.seen = []
+        gc.collect()
+        memory.empty_cache()
+        start = memory.allocated()
+        try:
+            with memory.budget(start + limit):
+                self.step()
+        except rl.BudgetError as error:
+            return error.required_bytes - start
+        return 0
+
+
+def test_retained_gradients_count():
+    training, block, failed = Watched(), 512 * 64 * 4, 0
+    for blocks in (2.5, 3.0, 4.0, 5.0):
+        required = training.required(int(blocks * block))
+        if required and training.place == "backward":
+            failed += 1
+            assert not training.required(required), blocks
+    assert failed > 1

@@ -475,6 +475,15 @@ def test_fits_finds_the_largest_batch() -> None:
         memory.fits(step, 8)  # type: ignore[arg-type]
 
 
+def test_suggest_asks_for_no_more_than_what_succeeded(capsys: pytest.CaptureFixture[str]) -> None:
+    training = Training("cnn")
+    choices = memory.suggest(training.step, shares=(1.0, 0.7, 0.6, 0.5, 0.1, 0.05))
+    least = min(choice.budget for choice in choices if choice.succeeds)
+    failed = [choice for choice in choices if not choice.succeeds]
+    assert failed and all(choice.budget < choice.least <= least for choice in failed)
+    assert capsys.readouterr().out.count(" suffice") == len(failed)
+
+
 def test_suggest_prints_a_curve(capsys: pytest.CaptureFixture[str]) -> None:
     training = Training("gpt")
     rows = memory.suggest(training.step)

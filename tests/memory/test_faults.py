@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -458,3 +459,93 @@ def test_a_request_gets_the_memory_of_a_kept_error(monkeypatch):
     with memory.budget(start + held):
         rl.zeros(held // 4 - 1024)
     assert kept.value.__traceback__ is not None
+
+
+def test_a_kept_error_of_a_derivative_that_is_traced_holds_no_memory():
+    """The first derivative of a kind runs in closures, which frames keep with what they read."""
+    rl.manual_seed(0)
+    for width in (37, 41, 43):  # shapes of no other test
+        w, x = rl.randn(width, 2 * width, requires_grad=True), rl.randn(512, width)
+        memory.empty_cache()
+        start, block = memory.allocated(), x.nbytes
+        kept = None
+        try:
+            with memory.budget(start + 3 * block):
+                (x @ w).sin().square().sum().backward()
+        except BudgetError as error:
+            kept = error
+        assert kept is not None and memory.allocated() == start
+        assert kept.__traceback__ is not None and kept.__traceback__.tb_next is None
+
+
+def by_a_user(x: rl.Tensor, made: list[Any]) -> rl.Tensor:
+    """The user's own frame holds tensors that nothing else does."""
+    mine = [x * i for i in range(4)]
+    made.extend(weakref.ref(value) for value in mine)
+    return rl.zeros(1 << 40) + mine[0]
+
+
+def fails(x: rl.Tensor, made: list[Any]) -> BaseException:
+    with pytest.raises(OutOfMemoryError) as kept:
+        by_a_user(x, made)
+    error = kept.value
+    del kept
+    return error
+
+
+def test_tensors_of_the_user_s_frames_stay_until_their_memory_is_needed():
+    x, made = rl.ones(1 << 16), list[Any]()
+    memory.empty_cache()
+    start = memory.allocated()
+    error = fails(x, made)
+    assert all(value() is not None for value in made)
+    assert memory.allocated() == start + 4 * x.nbytes
+    with memory.budget(start + 5 * x.nbytes):
+        rl.zeros(1 << 16)  # fits beside them
+        assert all(value() is not None for value in made)
+        rl.zeros(3 << 16)
+        assert all(value() is None for value in made)
+    assert error.__traceback__ is not None
+    again = fails(x, made)
+    memory.empty_cache()
+    assert memory.allocated() == start and again.__traceback__ is not None
+
+
+def test_a_kept_error_s_generator_goes_on():
+    def steps() -> Iterator[int]:
+        value, kept = rl.ones(1 << 16), None
+        try:
+            rl.zeros(1 << 40)
+        except OutOfMemoryError as error:
+            kept = error
+        yield 1
+        assert kept is not None
+        yield int(value.sum().item())
+
+    found = steps()
+    assert next(found) == 1
+    memory.empty_cache()
+    assert next(found) == 1 << 16
+
+
+def test_what_a_kept_error_s_frames_hold_is_not_rebuilt_for_a_write():
+    rl.manual_seed(0)
+    w, x = rl.randn(64, 64, requires_grad=True), rl.randn(512, 64)
+    memory.empty_cache()
+    start, block = memory.allocated(), x.nbytes
+
+    def forward() -> rl.Tensor:
+        first = (x @ w).tanh()
+        second = first.sin()
+        third = second.cos()
+        return rl.zeros(9 * block) + first + second + third
+
+    try:
+        with memory.budget(start + 5 * block):
+            forward()
+    except BudgetError as error:
+        kept = error
+    with memory.budget(start + 3 * block), rl.no_grad():
+        (x @ w).tanh()  # drops what the frame holds
+        w.add_(1.0)
+    assert memory.allocated() <= start + block and kept.op

@@ -439,3 +439,39 @@ def test_groups_of_modules() -> None:
     assert group_of("encoder.norm") == "encoder"
     assert group_of("0.1") == "0"
     assert group_of("") == ""
+
+
+def test_ranges_of_modules_are_made_of_numbered_ones() -> None:
+    model = nn.Sequential(*[nn.Linear(64, 64) for _ in range(12)])
+    x = torch.randn(100, 64)
+    with memory.record() as recording:
+        (model(x) + x.cos()).sum().backward()
+    (data,) = [d for d in recording.to_dict()["devices"] if d["device"] == "cpu"]
+    groups = {owner["group"] for owner in data["owners"] if owner["kind"] == "activations"}
+    assert {"", "0-1", "8-9"} <= groups
+
+
+@pytest.mark.parametrize("batch", [3, 8])
+def test_a_smaller_batch_saves_what_was_said(batch: int) -> None:
+    """Two passes have as many examples; rows of several sequences are no batch."""
+    table = nn.Embedding(50, 48)
+    model = nn.Sequential(nn.Linear(48, 256), nn.Tanh(), nn.Linear(256, 50))
+    words = torch.randint(0, 50, (batch, 33))
+    sizes = (batch, batch - batch // 2)
+
+    def step(size: int) -> None:
+        for p in (table.weight, *model.parameters()):
+            p.grad = None
+        logits = model(table(words[:size, :-1]).flatten(0, 1))
+        nn.functional.cross_entropy(logits, words[:size, 1:].flatten()).backward()
+
+    accounts = []
+    for size in sizes:
+        step(size)
+        gc.collect()
+        memory.empty_cache()
+        accounts.append(recorded(step, size))
+    (said,) = [s for s in savings(accounts[0], 6) if s.kind == "batch"]
+    assert said.change == f"a batch of {sizes[1]} instead of {batch}"
+    before = accounts[0].live[0]
+    assert abs(said.peak - accounts[1].peak) < 0.05 * (accounts[0].peak - before)

@@ -46,6 +46,7 @@ def _drop_channels(op: str, x: Value, p: float, training: bool, inplace_: bool) 
     return _stored(x, e.mul(x, dropout(ones, p)), inplace_)
 
 
+@drawing
 def _drop_batched(op: str, rank: int, x: Value, p: float, training: bool, inplace_: bool) -> Value:
     """Without a batch the channels come first."""
     if len(x._spec.shape) not in (rank + 1, rank + 2):

@@ -37,7 +37,7 @@ from typing import Any
 
 from rushlight.core.errors import BudgetError
 from rushlight.devices.shared.allocator import Storage
-from rushlight.tape.memory import offload, refusal
+from rushlight.tape.memory import offload, refusal, tracebacks
 from rushlight.tape.memory.pins import COUNTERS, LOCK, Pins, make_storage
 from rushlight.tape.memory.rebuild import Rebuild, first_result
 from rushlight.tape.memory.recipe import (
@@ -452,6 +452,10 @@ def before_write(*storages: Storage) -> None:
     See Note [Recipes].
     """
     found = readers(storages)
+    if tracebacks.are_kept() and any(reader.present_address is None for reader in found):
+        found = []
+        tracebacks.release_all(storages[0].pool)
+        found = readers(storages)
     if found:
         try:
             with Pins(storages):

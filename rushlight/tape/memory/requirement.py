@@ -457,6 +457,7 @@ class Pass:
     def _differentiate(self, node: Node) -> list[tuple[Any, int]]:
         """The gradients that a node gives."""
         incoming = self.coming.pop(node, 0)
+        self._run_hooks(node)
         edges = [(e, s) for e, s in zip(node.edges, node.plan.ins, strict=False) if e is not None]
         given = [(_node_of(edge), room_for(spec.nbytes)) for edge, spec in edges]
         saves = _saves(node)
@@ -465,6 +466,16 @@ class Pass:
             self.most = max(self.most, self.total + self.floor.of(keys, made))
         self.total -= incoming
         return given
+
+    def _run_hooks(self, node: Node) -> None:
+        """A hook may make another gradient; one that is retained is a copy, and stays."""
+        hooks, rooms = node.hooks, node.plan.rooms
+        if hooks is None:
+            return
+        self.most = max(self.most, self.total + sum(rooms[i] for i in hooks.values))
+        for index, kept in hooks.kept.items():
+            self.total += sum(rooms[index] for reference in kept.values() if reference())
+        self.most = max(self.most, self.total)
 
     def _arrive(self, node: Any, nbytes: int) -> None:
         if node.__class__ is Leaf:
