@@ -101,6 +101,35 @@ def test_a_request_for_a_part_of_a_page_cuts_no_page(limited):
     assert pool.held == device.nbytes == 0
 
 
+def test_a_larger_block_is_cut_without_a_search_among_addresses(limited, monkeypatch):
+    """The smallest that suffices; a search takes as long as a small kernel."""
+    pool, _, limit = limited
+    blocks = {pages: pool.take(pages * PAGE) for pages in (16, 64, 40)}
+    pool.give_all([(address, pages * PAGE) for pages, address in blocks.items()])
+    limit(pool.held)
+    monkeypatch.setattr(Pool, "_runs", None)
+    assert pool.take(24 * PAGE) == blocks[40]
+    assert pool.take(30 * PAGE) == blocks[64]
+
+
+def test_no_blocks_are_searched_where_a_value_must_be_dropped(limited, monkeypatch):
+    """All cached blocks together would not suffice."""
+    pool, _, limit = limited
+    kept = pool.take(32 * PAGE)
+    pool.give_all([(pool.take(room), room) for room in (16 * PAGE, 20 * PAGE)])
+    limit(pool.held)
+    searched = []
+    monkeypatch.setattr(Pool, "_runs", lambda pool, least: searched.append(least) or ({}, []))
+
+    def reclaim(pool: Pool, room: int, handed: object) -> bool:
+        assert not searched
+        pool.give(kept, 32 * PAGE)
+        return True
+
+    pool.reclaim = reclaim
+    assert pool.take(48 * PAGE) is not None
+
+
 def test_any_order_of_requests_and_limits(limited):
     pool, device, limit = limited
     for seed in range(40):

@@ -13,10 +13,11 @@
 4. Without a limit the cache is bounded too: a program with ever new sizes would reuse none of it.
    When a new block is requested and more is cached than the peak in use plus SPARE, the excess is
    freed.
-5. Where the device joins blocks (`Limits.join`), cached ones become the requested one. Those that
-   lie side by side are one run: of the runs that suffice the smallest is cut, and the rest of it
-   stays cached, which costs no call of the system. Where none suffices, runs are joined. Only
-   blocks of PAGED bytes or more and their parts are cut and joined, and only into whole pages. For
+5. Where the device joins blocks (`Limits.join`), cached ones become the requested one. The smallest
+   larger block is cut, and the rest of it stays cached, which takes no search among addresses and
+   no call of the system. Where none is larger, the smallest run that suffices is cut, a run being
+   those that lie side by side. Where none suffices, runs are joined. Only blocks of PAGED bytes or
+   more and their parts are cut and joined, and only into whole pages. For
    another request as much of a run is given back as is needed. Elsewhere cached blocks are
    exchanged: given back to the device, whole, and a new one is taken. The largest go first: what is
    left of them serves later requests, so fewer blocks come and go. (To cut blocks would cost no
@@ -394,8 +395,10 @@ class Pool:
         See Note [Budget] 5.
         """
         join = self.device.limits.join
-        if join is None or room % PAGE:
+        if join is None or room % PAGE or self.live + room > limit:
             return False
+        if self.held <= limit and self._cut(room):
+            return True
         with Uninterrupted():
             pieces = self._gather(room)
             gained = sum([size for _, size in pieces])
@@ -413,6 +416,27 @@ class Pool:
                     self.held -= room - sum([size for _, size in pieces])
             for address, size in pieces:
                 self.blocks(size).append(address)
+        return False
+
+    def _cut(self, room: int) -> bool:
+        """Cut `room` bytes off the smallest larger block that is cached; whether there is one."""
+        free, rooms = self.free, self.rooms
+        if len(rooms) != len(free):
+            rooms = self.rooms = sorted(free)
+        for number in range(bisect_left(rooms, max(room + 1, PAGED)), len(rooms)):
+            size = rooms[number]
+            if size % PAGE or not free[size]:
+                continue
+            blocks, rest, made = free[size], self.blocks(size - room), self.blocks(room)
+            if not blocks:  # another thread was quicker
+                continue
+            address = blocks[-1]
+            del blocks[-1]
+            try:
+                rest.append(address + room)
+            finally:  # Ctrl-C
+                made.append(address)
+            return True
         return False
 
     def _gather(self, room: int) -> list[tuple[int, int]]:
