@@ -136,7 +136,10 @@ def _convolve(kernel: Convolve, call: Call) -> list[Walk]:
     n, g, m, c = call.sizes[:4]
     pixels, window, image = (prod(call.sizes[4 + rank * i : 4 + rank * (i + 1)]) for i in range(3))
     x, y, w = n * g * c * image, n * g * m * pixels, g * m * c * window
-    if kernel.of == "back":
+    counts: tuple[int, ...]
+    if kernel.of == "turned":
+        counts = (g * m * c * pixels, w)
+    elif kernel.of == "back":
         counts = (x, y, w)
     elif kernel.of in ("image", "depthwise"):
         counts = (y, x, w)

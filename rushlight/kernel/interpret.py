@@ -67,7 +67,7 @@ def signature(kernel: Kernel) -> Signature:
         count = len(operands_of(kernel))
         return Signature(count, 5, (5,) * count, len(params_of(kernel)))
     if isinstance(kernel, Convolve):
-        return Signature(3, 5 + 6 * kernel.rank, (), 0)
+        return Signature(2 if kernel.of == "turned" else 3, 5 + 6 * kernel.rank, (), 0)
     if isinstance(kernel, Sort):
         return Signature(3, 4, (3, 3, 3), 0)
     if isinstance(kernel, Search):

@@ -228,7 +228,9 @@ class Convolve:
       out, y, x. A device may split the sum over n, i into `parts` runs;
     - "runs": out[s, g, c, p, m] = the same sum over i and the s-th of `parts` runs of n;
     - "depthwise", "depthwise weights": image and runs for groups of one channel in and one out.
-      parts is 1.
+      parts is 1;
+    - "turned": out[g, c, m, p] = w[g, m, c, t + s * (k - 1 - p)], of k taps each, which stand where
+      the pixels do; addresses out, w. n, image, d and parts are 1.
 
     Operands are contiguous. Sizes are (n, g, m, c, pixels, window, image, s, d, t, parts), where
     the six in the middle have `rank` numbers each and image is the size of x; no strides. In

@@ -46,8 +46,8 @@ from rushlight.scalar.ir import (
 )
 
 REDUCTIONS = ("sum", "prod", "max", "min")
-CONVOLUTIONS = ("image", "back", "weights", "runs", "depthwise", "depthwise weights")
-PLANAR = ("runs", "depthwise", "depthwise weights")  # in two dimensions, float32
+CONVOLUTIONS = ("image", "back", "weights", "runs", "depthwise", "depthwise weights", "turned")
+PLANAR = ("runs", "depthwise", "depthwise weights", "turned")  # in two dimensions, float32
 
 _UNARY = (
     "neg",

@@ -258,3 +258,11 @@ def test_a_nan_target_reaches_the_gradient_of_kl_div():
     F.kl_div(x, target, reduction="sum").backward()
     assert target.grad.isnan().tolist() == [True, False, False]
     assert x.grad.isnan().tolist() == [True, False, False]
+
+
+def test_a_negative_target_is_no_target_of_kl_div():
+    x = rushlight.tensor([0.1, 0.2], requires_grad=True)
+    target = rushlight.tensor([-0.5, 0.5], requires_grad=True)
+    loss = F.kl_div(x, target, reduction="none")
+    loss.sum().backward()
+    assert loss.isnan().tolist() == target.grad.isnan().tolist() == [True, False]

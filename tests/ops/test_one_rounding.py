@@ -53,6 +53,24 @@ def test_addmm_and_baddbmm(dtype, device):
 
 
 @HALVES
+def test_addmv_and_addbmm(dtype, device):
+    x, w, c = _operands(dtype, device)
+    wide_x, wide_w, wide_c = _wide(x, w, c)
+    for beta, alpha in ((1, 1), (0.5, 2), (-3, 0.25)):
+        product = alpha * (wide_x @ wide_w.T)
+        found = rl.addmv(c[:, 0], x, w[0], beta=beta, alpha=alpha)
+        assert found.tolist() == _once(dtype, product[:, 0] + beta * wide_c[:, 0])
+        found = rl.addmv(c[0, 0], x, w[0], beta=beta, alpha=alpha)
+        assert found.tolist() == _once(dtype, product[:, 0] + beta * wide_c[0, 0])
+        batches = x.reshape(17, 2, 20).transpose(0, 1), w.T.reshape(2, 20, 12)
+        found = rl.addbmm(c, *batches, beta=beta, alpha=alpha)
+        assert found.tolist() == _once(dtype, product + beta * wide_c)
+    leaf = c[:, 0].clone().requires_grad_()
+    rl.addmv(leaf, x, w[0], beta=2).sum().backward()
+    assert leaf.grad.tolist() == [2.0] * 17
+
+
+@HALVES
 def test_gradients(dtype, device):
     x, w, c = (v.requires_grad_() for v in _operands(dtype, device))
     rl.addmm(c, x, w.T, beta=2, alpha=3).sum().backward()
@@ -78,6 +96,12 @@ def test_shapes_that_do_not_fit():
         rl.addmm(rl.ones(4, 2, 2, dtype=rl.bfloat16), a, a.T)
     with pytest.raises(RuntimeError, match="baddbmm"):
         rl.baddbmm(a, rl.ones(2, 3, 3, dtype=rl.bfloat16), rl.ones(3, 3, 3, dtype=rl.bfloat16))
+    with pytest.raises(RuntimeError, match="addmv"):
+        rl.addmv(a, a, a[0])
+    for dtype in (rl.bfloat16, rl.float32):  # an inner size of 1 does not expand
+        narrow, wide = rl.ones(2, 3, 1, dtype=dtype), rl.ones(2, 4, 5, dtype=dtype)
+        with pytest.raises(RuntimeError, match="addbmm"):
+            rl.addbmm(rl.ones(3, 5, dtype=dtype), narrow, wide)
 
 
 @pytest.mark.parametrize("create_graph", [False, True])

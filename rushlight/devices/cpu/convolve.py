@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rushlight.devices.cpu import convolve_image, convolve_weights, depthwise, stub, tiles
+from rushlight.devices.cpu import (
+    convolve_image,
+    convolve_weights,
+    depthwise,
+    stub,
+    tiles,
+    turned_weights,
+)
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch
@@ -14,7 +21,9 @@ from rushlight.kernel.shapes import Convolve
 
 def kinds() -> tuple[str, ...]:
     """What it is of, where the processor has the instructions."""
-    return ("image", "runs", "depthwise", "depthwise weights") if tiles.available() else ()
+    if not tiles.available():
+        return ()
+    return "image", "runs", "depthwise", "depthwise weights", "turned"
 
 
 def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
@@ -24,6 +33,8 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
         return convolve_weights.build(kernel, runner, pool)
     if kernel.of == "depthwise":
         return depthwise.build_image(kernel, runner, pool)
+    if kernel.of == "turned":
+        return turned_weights.build(kernel, runner)
     return stub.callable_of(
         Source(key_of(kernel), lambda: depthwise.text(kernel)),
         depthwise.LETTERS,
@@ -54,5 +65,6 @@ def text(kernel: Convolve) -> str:
         "image": convolve_image.text,
         "runs": convolve_weights.text,
         "depthwise": depthwise.image_text,
+        "turned": turned_weights.text,
     }
     return others[kernel.of]() if kernel.of in others else depthwise.text(kernel)

@@ -32,7 +32,9 @@ LETTERS = "i" * (4 + NUMBERS)
 def scratch_room(numbers: Sequence[int]) -> int:
     """The room of the padded copy that a launch works on."""
     n, groups, _, c, rows, columns, p, q, _, _, si, sj, di, dj = numbers[:14]
-    some, size = padded.some(padded.layout((rows, columns), (p, q), (si, sj), (di, dj)), groups * c)
+    some, size = padded.some(
+        padded.product_layout((rows, columns), (p, q), (si, sj), (di, dj)), groups * c
+    )
     return _room(min(n, some), size)
 
 
@@ -46,7 +48,7 @@ def build(kernel: Convolve, runner: int, pool: Callable[[], Pool]) -> Launch:
 
     def launch(out: int, x: int, w: int, *numbers: int) -> None:
         n, groups, m, c, rows, columns, p, q, height, width, si, sj, di, dj, ti, tj, _ = numbers
-        place = padded.layout((rows, columns), (p, q), (si, sj), (di, dj))
+        place = padded.product_layout((rows, columns), (p, q), (si, sj), (di, dj))
         some, size = padded.some(place, groups * c)
         sides = (
             height,

@@ -4,7 +4,9 @@ With stride 1 the window's tap (p, q) at all output pixels is the padded image f
 strides (si, sj) the copy has a part for each pair of remainders, and a tap is one of the parts,
 shifted: there a stride is 1 as well. Output pixels are counted as if a row had `across` of them,
 some idle, so that LANES in a row are neighbours in memory: either the copy's rows without a gap, or
-rows of whole vectors, whichever has fewer idle pixels.
+rows of whole vectors, whichever has fewer idle pixels. Where those are still many, as in small
+images, and products cost more than copies, the copy has a part for each column of the window: its
+rows are as long as the output's, so no pixel is idle.
 """
 
 from __future__ import annotations
@@ -43,18 +45,29 @@ class Layout:
     table: int  # the address of `taps`
 
 
+Pair = tuple[int, int]
+
+
+def product_layout(pixels: Pair, window: Pair, stride: Pair, spread: Pair) -> Layout:
+    """The layout with the fewer vectors, where each is multiplied by many rows of weights."""
+    compact = layout(pixels, window, stride, spread)
+    fewer = -(-pixels[0] * pixels[1] // LANES)
+    if spread[1] == 1 and fewer * 8 <= compact.vectors * 7:
+        return layout(pixels, window, stride, spread, True)
+    return compact
+
+
 @cached
 def layout(
-    pixels: tuple[int, int],
-    window: tuple[int, int],
-    stride: tuple[int, int],
-    spread: tuple[int, int],
+    pixels: Pair, window: Pair, stride: Pair, spread: Pair, part_per_column: bool = False
 ) -> Layout:
     """`spread` is the dilation."""
     parts, sizes = [], []
     for count, taps, s, d in zip(pixels, window, stride, spread, strict=True):
         parts.append(min(s, (taps - 1) * d + 1))
         sizes.append(count + (taps - 1) * d // s)
+    if part_per_column:
+        parts[1], sizes[1] = window[1], pixels[1]
     lines, pitch = sizes
     taps_at = []
     for p in range(window[0]):
@@ -62,6 +75,8 @@ def layout(
             (down, i), (right, j) = (
                 divmod(t * d, s) for t, d, s in zip((p, q), spread, stride, strict=True)
             )
+            if part_per_column:
+                right, j = 0, q
             taps_at.append(((i * parts[1] + j) * lines + down) * pitch + right)
     # A vector may be written past the end; an odd number of cache lines spreads the channels over
     # the cache.

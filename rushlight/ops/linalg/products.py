@@ -188,7 +188,11 @@ def addmv(
         tensors, factors = rearranged("addmv", (input, mat, vec, *older), 3, _FACTORS)
         return addmv(*tensors, **factors)
     _check_ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
-    return _plus("addmv", input, matmul(mat, vec), beta, alpha)
+    if not is_half(mat._spec.dtype):
+        return _plus("addmv", input, matmul(mat, vec), beta, alpha)
+    column = views.unsqueeze(input, -1) if input._spec.shape else input
+    out = _plus_product("addmv", column, mat, views.unsqueeze(vec, -1), beta, alpha)
+    return views.squeeze(out, -1)
 
 
 @composite("addr", inplace="result", out="cast", pure=True, autocast={"gpu": "lower"})
@@ -253,7 +257,13 @@ def addbmm(
         raise ShapeError(
             f"addbmm: the batches of {batch1._spec!r} and {batch2._spec!r} differ in length"
         )
-    return _plus("addbmm", input, tensordot(batch1, batch2, ([0, 2], [0, 1])), beta, alpha)
+    # One sum over the batch and the inner size: the batch's matrices side by side.
+    (batch, rows, inner), (_, _, columns) = batch1._spec.shape, batch2._spec.shape
+    if batch2._spec.shape[1] != inner:
+        raise ShapeError(f"addbmm: {batch1._spec!r} and {batch2._spec!r} do not fit")
+    left = views.reshape(views.permute(batch1, (1, 0, 2)), (rows, batch * inner))
+    right = views.reshape(batch2, (batch * inner, columns))
+    return _plus_product("addbmm", input, left, right, beta, alpha)
 
 
 # ---- any dimensions ----

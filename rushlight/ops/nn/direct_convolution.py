@@ -186,26 +186,16 @@ def _met(geometry: Geometry) -> list[list[int]]:
     ]
 
 
+def _turned_numbers(w: Spec, groups: int, phase: _Phase) -> tuple[int, ...]:
+    """The launch numbers that turn the phase's taps."""
+    outs, shared, *window = w.shape
+    sizes = (*phase.taps, *window, 1, 1, *phase.step, 1, 1, *phase.first)
+    return _launch_numbers(1, groups, outs // groups, shared, sizes)
+
+
 def _copy(pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape) -> Any:
     run, tail = copy_into(pool, dtype, shape, target, source)
     return lambda out, given: run(out, given, *tail)
-
-
-def _turn(pool: Any, w: Spec, groups: int, phase: _Phase) -> tuple[Any, int, int]:
-    """A copy of the phase's taps, reversed, as (groups, channels, outs, p, q); its offset.
-
-    Its size.
-    """
-    outs, shared, p, q = w.shape
-    each = outs // groups
-    taps = tuple(phase.taps)
-    shape = (groups, shared, each, *taps)
-    tap_steps = (-q * phase.step[0], -phase.step[1])
-    source = (each * shared * p * q, p * q, shared * p * q, *tap_steps)
-    last = [f + s * (t - 1) for f, s, t in zip(phase.first, phase.step, taps, strict=True)]
-    skip = (last[0] * q + last[1]) * w.dtype.itemsize
-    count = groups * shared * each * taps[0] * taps[1]
-    return _copy(pool, w.dtype, shape, contiguous_strides(shape), source), skip, count
 
 
 def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
@@ -220,12 +210,14 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     kernel = Convolve(g.dtype, _kinds(groups, outs, shared)[0], 1)
     run = built(pool, kernel)
     fill = built(pool, fill_kernel(g.dtype))
+    turn_weights = built(pool, Convolve(w.dtype, "turned"))
     whole = stride == (1, 1)
     steps, scratch = [], 0
     size = g.dtype.itemsize
     for first, second in itertools.product(*_met(static)):
         phase = _Phase(static, (first, second))
-        turn, skip, count = _turn(pool, w, groups, phase)
+        turn = _turned_numbers(w, groups, phase)
+        count = channels * (outs // groups) * phase.taps[0] * phase.taps[1]
         tail = _launch_numbers(n, groups, shared, outs // groups, phase.sizes)
         shape = (n, channels, *phase.counts)
         *lead, rows, columns = out.strides
@@ -235,7 +227,7 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         rooms = [room_for(count * size)]
         if not whole:
             rooms.append(room_for(n * channels * phase.counts[0] * phase.counts[1] * size))
-        steps.append((turn, skip, tail, place, at, rooms))
+        steps.append((turn, tail, place, at, rooms))
         scratch = max(scratch, sum(rooms) + _scratch(kernel, g, tail))
     gaps = len(steps) < min(stride[0], image[0]) * min(stride[1], image[1])
     products = _products(n, outs, shared, window, pixels)
@@ -243,9 +235,9 @@ def _plan_back(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     def launch(target: int, gradient: int, weight: int) -> None:
         if gaps or not steps:
             fill(target, out.numel)
-        for turn, skip, tail, place, at, rooms in steps:
+        for turn, tail, place, at, rooms in steps:
             with Scratch(pool, *rooms) as (turned, *parts):
-                turn(turned, weight + skip)
+                turn_weights(turned, weight, *turn)
                 part = parts[0] if parts else target
                 run(part, gradient, turned, *tail)
                 if parts:

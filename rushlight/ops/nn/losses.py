@@ -246,8 +246,9 @@ def binary_cross_entropy_with_logits(
 
 
 def _divergence_vjp(g: Expr, out: Expr, x: Expr, y: Expr) -> tuple[Expr, Expr]:
-    safe = s.where(y <= 0, const(1, y.dtype), y)  # a NaN stays
-    return -g * y, s.where(y <= 0, _zero(g), g * (s.log(safe) + 1 - x))
+    # The loss of a negative or NaN target is NaN, and so is its gradient.
+    safe = s.where(y.eq(0), const(1, y.dtype), y)
+    return -g * y, s.where(y.eq(0), _zero(g), g * (s.log(safe) + 1 - x))
 
 
 _divergence = elementwise(
