@@ -205,7 +205,11 @@ _NAMES.defined(
         ),
         "rushlight.sparse.coo": "sparse_coo_tensor",
         "rushlight.sparse.csr": "sparse_compressed_tensor sparse_csr_tensor",
-        "rushlight.sparse": "mm=spmm",
+        "rushlight.sparse.compression": (
+            "rows_to_bounds=_convert_indices_from_coo_to_csr "
+            "bounds_to_coordinates=_convert_indices_from_csr_to_coo"
+        ),
+        "rushlight.sparse": "mm=spmm mm=dsmm",
     },
     _public.of_package,
 )

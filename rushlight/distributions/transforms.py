@@ -31,6 +31,7 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} is not known to be monotone")
 
     def __init__(self, cache_size: int = 0) -> None:
+        super().__init__()  # of a class beside this one: a transform with weights is a Module, too
         self._cache_size = cache_size
         self._last: tuple[Any, Any] = (None, None)
         self._turned: Any = None  # the inverse, while it is alive

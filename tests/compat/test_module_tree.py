@@ -272,3 +272,12 @@ def test_events_and_memory_of_cuda(require_device) -> None:
         assert 0 < free <= total
         with pytest.raises(AttributeError, match="'synchronise'; the nearest is 'synchronize'"):
             _ = torch.cuda.synchronise
+
+
+def test_marks_of_the_compiler_take_pytorchs_arguments(torch) -> None:
+    x = torch.ones(2, 3)
+    assert torch._dynamo.mark_static_address(x) is None
+    assert torch._dynamo.mark_static_address(x, guard=True) is None
+    assert torch._dynamo.mark_static(x) is torch._dynamo.mark_static(x, 1) is None
+    assert torch._dynamo.mark_dynamic(x, [0, 1], min=1) is None
+    assert torch._dynamo.maybe_mark_dynamic(x, 0) is None

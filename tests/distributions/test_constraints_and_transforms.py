@@ -310,3 +310,36 @@ def test_a_set_of_ones_own_says_what_it_holds():
 
     assert Even(0, 9).holds(rl.tensor([2, 100]))
     assert not Even(0, 9).holds(rl.tensor([3]))
+
+
+def test_a_transform_may_be_a_module() -> None:
+    """`__init__` goes on to the classes beside it, so that layers may be assigned after it."""
+
+    class Learned(D.Transform, rl.nn.Module):
+        domain = codomain = C.real
+        bijective = True
+
+        def __init__(self) -> None:
+            super().__init__(cache_size=1)
+            self.log_scale = rl.nn.Parameter(rl.zeros(()))
+            self.inner = rl.nn.Linear(1, 1)
+
+        def _call(self, x):
+            return x * self.log_scale.exp()
+
+        def _inverse(self, y):
+            return y / self.log_scale.exp()
+
+        def log_abs_det_jacobian(self, x, y):
+            return self.log_scale.expand(x.shape)
+
+    learned = Learned()
+    assert [name for name, _ in learned.named_parameters()] == [
+        "log_scale",
+        "inner.weight",
+        "inner.bias",
+    ]
+    base = D.Normal(rl.tensor(0.0), 1.0)
+    made = D.TransformedDistribution(base, [learned])
+    made.log_prob(rl.tensor(0.5)).backward()
+    assert learned.log_scale.grad.item() == -0.75

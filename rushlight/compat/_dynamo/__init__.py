@@ -37,4 +37,12 @@ def mark_dynamic(t: Any, index: Any, **named: Any) -> None:
     """Accepted: shapes are never fixed."""
 
 
-mark_static = maybe_mark_dynamic = mark_static_address = mark_unbacked = mark_dynamic
+def mark_static(t: Any, index: Any = None) -> None:
+    """Accepted: no graph is made for a size."""
+
+
+def mark_static_address(t: Any, guard: bool = False) -> None:
+    """Accepted: no graph is made for an address."""
+
+
+maybe_mark_dynamic = mark_unbacked = mark_dynamic
