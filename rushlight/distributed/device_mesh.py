@@ -88,7 +88,7 @@ class DeviceMesh:
         rank = get_rank()
         for dim in range(self.ndim):
             rows = np.moveaxis(self._grid, dim, -1).reshape(-1, self.shape[dim]).tolist()
-            made = [(row, new_group(row)) for row in rows]
+            made = [(row, new_group(row, sort_ranks=False)) for row in rows]
             own = [group for row, group in made if rank in row]
             mine.append(own[0] if own else NonMember())
         return mine

@@ -23,6 +23,7 @@ from rushlight.distributed.process_groups import (
     is_initialized,
     join,
     part,
+    part_of_members,
     resolved,
 )
 from rushlight.distributed.reducing import ReduceOp
@@ -244,6 +245,7 @@ def new_group(
     use_local_synchronization: bool = False,
     group_desc: str | None = None,
     device_id: Any = None,
+    sort_ranks: bool = True,
 ) -> Any:
     """A group of some ranks; every rank of the world makes this call.
 
@@ -252,15 +254,18 @@ def new_group(
         timeout (timedelta): After it a call raises; the default group's without it.
         backend (str): The default group's, whatever is given.
         pg_options: Has no effect.
-        use_local_synchronization (bool): Has no effect.
+        use_local_synchronization (bool): Whether the members alone make this call.
         group_desc (str): Has no effect.
         device_id: Has no effect.
+        sort_ranks (bool): Whether the members are numbered in the world's order, not the given one.
     """
     base = resolved()
     chosen = list(range(base.size())) if ranks is None else [int(rank) for rank in ranks]
     if len(set(chosen)) != len(chosen) or not all(0 <= rank < base.size() for rank in chosen):
         raise ValueError(f"new_group: ranks {chosen} of a world of {base.size()}")
-    made = part(chosen, None if timeout is None else timeout.total_seconds(), base)
+    make = part_of_members if use_local_synchronization else part
+    ordered = sorted(chosen) if sort_ranks else chosen
+    made = make(ordered, None if timeout is None else timeout.total_seconds(), base)
     return GroupMember.NON_GROUP_MEMBER if made is None else made
 
 

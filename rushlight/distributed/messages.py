@@ -29,11 +29,11 @@ class Message(Work):
     def _arrive(self) -> None:
         world = self.group.world
         call = Call(self.name, self.group.group_name, self.group.ranks, 0)
-        world.running = call
+        world.running[call.group] = call
         try:
             finish(self.moving, call, world.watch, self.group.timeout)
         finally:
-            world.running = None
+            world.running.pop(call.group, None)
         self.source = getattr(self.moving, "source", -1)
         with no_grad():
             self.arrived()

@@ -176,8 +176,7 @@ def planned_world(size: int, rank: int, on_host: bool) -> Iterator[ProcessGroup]
     joined = process_groups._Joined
     before, counts = (joined.world, joined.default), dict(counting.Counted.by_name)
     pace = Pace.eager
-    world = World(Place(rank, size), None, Counting(on_host))
-    world.worker = _AtOnce()
+    world = World(Place(rank, size), None, Counting(on_host), _AtOnce)
     group = ProcessGroup(world, "world0", range(size), world.transport, 1.0)
     world.groups["world0"] = group
     joined.world, joined.default = world, group

@@ -3,7 +3,9 @@
 # Note [Calls of a group]
 1. All ranks of a group make the same calls in the same order; a call has a number, by which ranks
    that are behind are named.
-2. A call runs in the caller's thread, or after the asynchronous ones before it in theirs.
+2. A call runs in the caller's thread, or after the group's asynchronous ones before it in theirs.
+   Calls of two groups do not wait for each other, since ranks may make them in another order. On
+   a card all groups share one thread: its stream would stop at the first that waits.
 3. After a DistributedError the world is broken: later calls raise the same error at once. So it is
    after an interrupt in a call, and after any error where ranks have met in shared memory: others
    may have ended the call and gone on with the other half of their block. Any other error, as one
@@ -67,6 +69,7 @@ class ProcessGroup:
         self.ranks = list(ranks)
         self.transport = transport
         self.timeout = timeout
+        self.worker = world.work() if transport.on_host else world.worker
         self.made = 0
         self.arena: Arena | None = None
         self.shares = transport.shares and len(ranks) > 1
@@ -192,18 +195,26 @@ class Line:
 class World:
     """All ranks, as this process knows them: connection, MPI, groups, the thread of calls."""
 
-    def __init__(self, place: Place, watch: Watch | None, transport: Transport) -> None:
+    def __init__(
+        self,
+        place: Place,
+        watch: Watch | None,
+        transport: Transport,
+        work: type[Worker] = Worker,
+    ) -> None:
         self.place = place
         self.watch = watch
         self.transport = transport
-        self.worker = Worker()
+        self.work = work
+        self.worker = work()  # of groups on cards
         self.groups: dict[str, ProcessGroup] = {}
         self.error: DistributedError | None = None
-        self.running: Call | None = None
+        self.running: dict[str, Call] = {}  # by group
         self.recent: collections.deque[Call] = collections.deque(maxlen=_RECENT)
         self.raised: collections.deque[tuple[Call, str]] = collections.deque(maxlen=_RECENT)
         self.compares = environment.debug_level() == "DETAIL"
         self.count = 0
+        self.agreed: dict[tuple[int, ...], int] = {}  # groups whose members alone made them
         self.serial = next(_SERIALS)
         Pace.choose(environment.local_size(place.size))
         if watch is not None:
@@ -217,8 +228,9 @@ class World:
         for call in tuple(self.recent):
             if (call.group, call.number) == (group, number):
                 return Where(str(call), call.mark)
-        running = self.running
-        return Where() if running is None else Where(str(running))
+        running = dict(self.running)
+        found = running.get(group) or next(iter(running.values()), None)
+        return Where() if found is None else Where(str(found))
 
     @property
     def store(self) -> Store:
@@ -249,7 +261,7 @@ class World:
         def perform() -> Any:
             if self.error is not None:
                 raise self.error
-            self.running = call
+            self.running[call.group] = call
             traffic = traffic_of(name)
             traffic.calls += 1
             line = Line(group, call, traffic)
@@ -269,21 +281,23 @@ class World:
                     self.raised.append((call, repr(error)))
                 raise
             finally:
-                self.running = None
+                self.running.pop(call.group, None)
 
         if asynchronous:
-            return self.worker.submit(Work(perform, result))
-        if self.worker.is_busy:
-            self.worker.submit(Work(perform)).wait()
+            return group.worker.submit(Work(perform, result))
+        if group.worker.is_busy:
+            group.worker.submit(Work(perform)).wait()
         else:
             perform()
         return None
 
     def _break(self, error: DistributedError) -> None:
-        """Later calls raise the error, and other ranks are told."""
+        """Later calls raise the error, as those under way do, and other ranks are told."""
         if error is not self.error:
             self.error = error
             self.tell(error)
+            if self.watch is not None and self.watch.trouble is None:
+                self.watch.trouble = error.rank, str(error)
 
     def _compare(self, group: ProcessGroup, call: Call) -> None:
         """Refuse a call that differs between ranks: its name, shapes, dtypes or order."""
@@ -321,7 +335,8 @@ class World:
 
     def leave(self) -> None:
         """At the end of the process. See Note [Waiting for MPI] 2."""
-        self.worker.end()
+        for worker in (self.worker, *(group.worker for group in self.groups.values())):
+            worker.end()
         if self.watch is None:
             return
         done = {group.group_name: group.made for group in self.groups.values()}
@@ -433,6 +448,33 @@ def part(ranks: Sequence[int], timeout: float | None, base: ProcessGroup) -> Pro
     return made[0] if made else None
 
 
+def part_of_members(
+    ranks: Sequence[int], timeout: float | None, base: ProcessGroup
+) -> ProcessGroup | None:
+    """A group of some ranks, which alone make this call: they agree on its number by the store."""
+    world = base.world
+    if world.place.rank not in ranks:
+        return None
+    seconds = base.timeout if timeout is None else timeout
+    number = _agreed(world, ranks, seconds)
+    inside = [base.index(rank) for rank in ranks]
+    transport = base.transport.subset(inside, number)
+    made = ProcessGroup(world, f"group{number}", ranks, transport, seconds)
+    world.groups[made.group_name] = made
+    return made
+
+
+def _agreed(world: World, ranks: Sequence[int], seconds: float) -> int:
+    """A number below 0, which no group that all ranks make has."""
+    if world.watch is None:
+        return -1
+    times = world.agreed[tuple(ranks)] = world.agreed.get(tuple(ranks), 0) + 1
+    store, key = Store(world.watch, "group/", seconds), f"{list(ranks)}/{times}"
+    if world.place.rank == ranks[0]:
+        store.set(key, str(-store.add("count", 1)))
+    return int(store.get(key))
+
+
 def dissolve(group: ProcessGroup | None) -> None:
     """Leave a group; without one, all of them."""
     default = _Joined.default
@@ -441,6 +483,8 @@ def dissolve(group: ProcessGroup | None) -> None:
     gone = [group] if group is not None and group is not default else list(_groups(default))
     for one in gone:
         default.world.groups.pop(one.group_name, None)
+        if one.worker is not default.world.worker:
+            one.worker.end()
         if one.transport is not default.world.transport and default.world.error is None:
             one.transport.close()
     if group is None or group is default:

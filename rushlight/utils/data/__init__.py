@@ -8,7 +8,7 @@ Never: reaches below ops/, moves tensors to a device.
 from __future__ import annotations
 
 from rushlight.lazy import shown
-from rushlight.utils.data import collate, dataloader, dataset, sampler
+from rushlight.utils.data import collate, dataloader, dataset, distributed, sampler
 from rushlight.utils.data.collate import default_collate, default_convert
 from rushlight.utils.data.dataloader import DataLoader, StatefulDataLoader
 from rushlight.utils.data.dataset import (
@@ -52,6 +52,7 @@ __all__ = [
     "collate",
     "dataloader",
     "dataset",
+    "distributed",
     "default_collate",
     "default_convert",
     "get_worker_info",

@@ -227,8 +227,47 @@ def check_objects():
     assert got is None or got == list(range(SIZE))
 
 
+def check_order_of_groups():
+    given = dist.new_group([SIZE - 1, 0])
+    assert dist.get_rank(given) == {0: 0, SIZE - 1: 1}.get(RANK, -1)
+
+
+def check_groups_that_their_members_make():
+    """The others do not make the call; groups of all ranks are made before and after."""
+    x = torch.tensor([RANK + 1.0])
+    for _ in range(2):
+        if RANK < 2:
+            pair = dist.new_group([1, 0], use_local_synchronization=True)
+            y = x.clone()
+            dist.all_reduce(y, group=pair)
+            assert y.item() == 3.0 and dist.get_rank(pair) == RANK
+            dist.send(y, 1, group=pair) if RANK == 0 else dist.recv(y, 0, group=pair)
+        every = dist.new_group()
+        y = x.clone()
+        dist.all_reduce(y, group=every)
+        assert y.item() == SIZE * (SIZE + 1) / 2
+    own = dist.new_group([RANK], use_local_synchronization=True)
+    assert dist.get_world_size(own) == 1
+    absent = dist.new_group([(RANK + 1) % SIZE], use_local_synchronization=True)
+    assert dist.get_world_size(absent) == -1
+
+
+def check_calls_of_two_groups():
+    """Ranks make them in another order, and none waits for the other group's."""
+    pair = [dist.new_group() for _ in range(2)]
+    order = pair[::-1] if RANK % 2 else pair
+    rows = {group: torch.full((5,), float(RANK)) for group in pair}
+    for work in [dist.all_reduce(rows[group], group=group, async_op=True) for group in order]:
+        work.wait()
+    assert all(row.tolist() == [sum(range(SIZE))] * 5 for row in rows.values())
+    for first, second in (order, order):
+        work = dist.barrier(first, async_op=True)
+        dist.barrier(second)
+        work.wait()
+
+
 def check_groups():
-    last = dist.new_group([SIZE - 1, 0])
+    last = dist.new_group([SIZE - 1, 0], sort_ranks=False)
     inside = RANK in (0, SIZE - 1)
     assert dist.get_world_size(last) == (2 if inside else -1)
     x = torch.tensor([RANK + 1.0])
