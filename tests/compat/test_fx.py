@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import copy
 import operator
 
 import pytest
