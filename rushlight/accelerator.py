@@ -1,6 +1,7 @@
 """The accelerator, by PyTorch's names: a CUDA card, else a WebGPU GPU, else none.
 
-A software adapter of WebGPU computes on the host, so it is none; device="webgpu" selects it.
+A software adapter of WebGPU computes on the host, so it is none; device="webgpu" selects it. Where
+"cuda" stands for a device (`rushlight run --device webgpu`), that device is the accelerator.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import accelerators, pool_of
 from rushlight.lazy import Names, shown
-from rushlight.ops.create.creation import check_device
+from rushlight.ops.create.creation import STANDS_FOR, check_device
 from rushlight.tensor import device as Device
 
 __all__ = [
@@ -48,6 +49,19 @@ def __dir__() -> list[str]:
 
 def found() -> str | None:
     """Its name; None where there is none."""
+    chosen = STANDS_FOR.get("cuda")
+    if chosen is None:
+        return best()
+    name = chosen()
+    try:
+        pool_of(name)
+    except DeviceUnavailable:
+        return None
+    return name
+
+
+def best() -> str | None:
+    """The first kind of accelerator that this machine has as hardware; None where it has none."""
     for name in accelerators():
         try:
             if not pool_of(name).device.limits.software:
