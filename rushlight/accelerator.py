@@ -1,6 +1,7 @@
 """The accelerator, by PyTorch's names: a CUDA card, else a WebGPU GPU, else none.
 
-A software adapter of WebGPU computes on the host, so it is none; device="webgpu" selects it.
+A software adapter of WebGPU computes on the host, so it is none; device="webgpu" selects it. Where
+"cuda" stands for a device (`rushlight run --device webgpu`), that device is the accelerator.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight.core.errors import DeviceUnavailable
-from rushlight.devices.shared.registry import accelerators, count_of, numbered, pool_of
+from rushlight.devices.shared.registry import accelerators, count_of, numbered, parted, pool_of
 from rushlight.lazy import Names, shown
-from rushlight.ops.create.creation import CURRENT, device_name
+from rushlight.ops.create.creation import CURRENT, STANDS_FOR, device_name
 from rushlight.tensor import device as Device
 
 __all__ = [
@@ -47,7 +48,21 @@ def __dir__() -> list[str]:
 
 
 def found() -> str | None:
-    """Its name; None where there is none."""
+    """The name of the current one; None where there is none."""
+    chosen = STANDS_FOR.get("cuda")
+    if chosen is None:
+        kind = best()
+        return None if kind is None else numbered(kind, CURRENT.get(kind, 0))
+    name = chosen()
+    try:
+        pool_of(name)
+    except DeviceUnavailable:
+        return None
+    return name
+
+
+def best() -> str | None:
+    """The first kind of accelerator that this machine has as hardware; None where it has none."""
     for name in accelerators():
         try:
             if not pool_of(name).device.limits.software:
@@ -69,18 +84,18 @@ def current_accelerator(check_available: bool = False) -> Any:
         check_available (bool): Has no effect: only a device that can be used is returned.
     """
     name = found()
-    return None if name is None else Device(numbered(name, CURRENT.get(name, 0)))
+    return None if name is None else Device(name)
 
 
 def device_count() -> int:
     """How many there are of its kind."""
     name = found()
-    return 0 if name is None else count_of(name)
+    return 0 if name is None else count_of(parted(name)[0])
 
 
 def current_device_index() -> int:
     """The number of the current one."""
-    return CURRENT.get(found() or "", 0)
+    return parted(found() or "")[1]
 
 
 def set_device_index(device: Any) -> None:
@@ -89,9 +104,9 @@ def set_device_index(device: Any) -> None:
     Args:
         device (device or int): The device or its number.
     """
-    kind = found() or accelerators()[0]
+    kind = parted(found() or accelerators()[0])[0]
     number = device if isinstance(device, int) else Device(device).index or 0
-    name = device_name(Device(numbered(kind, number)))
+    name = device_name(Device(kind, number))
     if number != CURRENT.get(kind, 0):
         pool_of(name)
         CURRENT[kind] = number
@@ -106,9 +121,9 @@ def synchronize(device: Any = None) -> None:
     Args:
         device (device): A device, its name or number; None for the current one.
     """
-    kind = found()
-    if kind is not None:
-        number = CURRENT.get(kind, 0)
-        if device is not None:
-            number = device if isinstance(device, int) else Device(device).index or 0
-        pool_of(numbered(kind, number)).device.synchronize()
+    name = found()
+    if name is not None and device is not None:
+        number = device if isinstance(device, int) else Device(device).index or 0
+        name = numbered(parted(name)[0], number)
+    if name is not None:
+        pool_of(name).device.synchronize()

@@ -9,6 +9,6 @@ from __future__ import annotations
 from rushlight.compat.failing import end_at_users_line
 from rushlight.compat.hook import patch, refuse_pytorch
 
+end_at_users_line()  # first, for the error of a device that is not there
 refuse_pytorch()
 patched = patch()
-end_at_users_line()

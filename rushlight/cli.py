@@ -37,7 +37,7 @@ devices:
 New tensors are made on the CPU unless the program says otherwise, as with PyTorch.
 
 Options before script.py are rushlight's; all that follows its name is the script's, as with python.
-A `--` before it ends the options.
+A `--` before it ends the options. A script named `-` is read from the standard input.
 """
 _CHECK = """\
 List the names of torch that a script, a folder or an installed package uses and Rushlight lacks.
@@ -132,7 +132,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options of `run`, and the program with its arguments."""
     own: list[str] = []
     rest = list(words)
-    while rest and rest[0].startswith("-") and rest[0] != "--":
+    while rest and rest[0].startswith("-") and rest[0] not in ("--", "-"):
         own.append(rest.pop(0))
         if own[-1] in _VALUED and rest:
             own.append(rest.pop(0))
@@ -151,7 +151,7 @@ def _program(
         command = ["-m", given.module, *program]
     elif program:
         command = list(program)
-        if not Path(command[0]).exists():
+        if command[0] != "-" and not Path(command[0]).exists():
             parser.error(f"run: there is no file {command[0]!r}")
     else:
         parser.error("run: name a script, or -m and a module; `rushlight run --help` tells more")

@@ -6,14 +6,14 @@ development mode (PYTHONDEVMODE=1) shows everything.
 
 from __future__ import annotations
 
+import importlib
 import sys
-import traceback
 from types import TracebackType
-from typing import Any
 
 from rushlight.tape.record.source_line import OURS, is_ours
 
 _NOTE = "(frames of Rushlight are left out; PYTHONDEVMODE=1 shows them)"
+_IMPORTING = importlib.__file__
 
 
 def _own(file: str) -> bool:
@@ -21,34 +21,57 @@ def _own(file: str) -> bool:
     return is_ours(file) if known is None else known
 
 
-def _cut(shown: traceback.TracebackException) -> bool:
-    """Leave this package's frames out; whether there were any."""
-    kept = [frame for frame in shown.stack if not _own(frame.filename)]
-    less = bool(kept) and len(kept) < len(shown.stack)
+def _frames(trace: TracebackType | None) -> list[TracebackType]:
+    found = []
+    while trace is not None:
+        found.append(trace)
+        trace = trace.tb_next
+    return found
+
+
+def _of_imports(file: str) -> bool:
+    """Whether a file is Python's own code of imports, through which `import torch` comes here."""
+    return file.startswith("<frozen importlib") or file == _IMPORTING
+
+
+def _cut(error: BaseException, seen: set[int]) -> bool:
+    """Leave this package's frames out, also of the errors before; whether there were any."""
+    seen.add(id(error))
+    frames = _frames(error.__traceback__)
+    files = [frame.tb_frame.f_code.co_filename for frame in frames]
+    less = any(map(_own, files)) and not all(map(_own, files))
     if less:
-        shown.stack = traceback.StackSummary.from_list(kept)
-    for inner in (shown.__cause__, shown.__context__):
-        if inner is not None:
-            less = _cut(inner) or less
-    context = shown.__context__
-    if context is not None and all(_own(frame.filename) for frame in context.stack):
-        shown.__context__ = context.__context__ = None
-        less = True
+        kept = None
+        for frame, file in zip(reversed(frames), reversed(files), strict=True):
+            if not _own(file) and not _of_imports(file):
+                kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        error.__traceback__ = kept
+    for inner in (error.__cause__, error.__context__):
+        if inner is not None and id(inner) not in seen:
+            less = _cut(inner, seen) or less
+    for name in ("__cause__", "__context__"):
+        inner = getattr(error, name)
+        if inner is not None and _is_ours_alone(inner):
+            hidden = error.__suppress_context__
+            setattr(error, name, None)
+            error.__suppress_context__ = hidden
+            less = True
     return less
+
+
+def _is_ours_alone(error: BaseException) -> bool:
+    """Whether this package raised and caught an error, without code of the user on the way."""
+    files = [frame.tb_frame.f_code.co_filename for frame in _frames(error.__traceback__)]
+    return bool(files) and all(map(_own, files))
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """`sys.excepthook`: print an error with the user's frames alone."""
     try:
-        shown: Any = traceback.TracebackException(kind, error, trace)
-        less = _cut(shown)
-        text = "".join(shown.format())
-    except Exception:  # an error whose text cannot be made
-        sys.__excepthook__(kind, error, trace)
-        return
-    if less:
-        print(_NOTE, file=sys.stderr)
-    print(text, end="", file=sys.stderr)  # the error is the last line, as Python prints it
+        if _cut(error.with_traceback(trace), set()):
+            print(_NOTE, file=sys.stderr)
+    finally:
+        sys.__excepthook__(kind, error, error.__traceback__)
 
 
 def end_at_users_line() -> None:

@@ -9,8 +9,9 @@
 3. The import system gives a module the spec of the name it was found under; the loader puts the
    module's own spec back.
 4. `importlib.metadata` finds a distribution `torch` here: libraries ask it for the version.
-5. "cuda" stands for the chosen accelerator, "meta" for the device `null`. What `device.type` shows
-   are PyTorch's names. The accelerator is opened when a program first asks for "cuda".
+5. "cuda" stands for the chosen accelerator, which `torch.accelerator` is too, "meta" for the device
+   `null`. What `device.type` shows are PyTorch's names. The accelerator is opened when a program
+   first asks for it.
 6. `as_torch` refuses where PyTorch is loaded: code of PyTorch that imports its own parts late would
    get these. `patch` puts PyTorch's modules aside for a block, which should run no code of it.
 7. `import torch` puts modules into `sys.modules` that programs look up there and that load fast.
@@ -188,7 +189,7 @@ def is_choice(device: str) -> bool:
 @functools.cache
 def _best() -> str:
     """The accelerator; without one "cuda", which tells why it cannot be used."""
-    return accelerator.found() or "cuda"
+    return accelerator.best() or "cuda"
 
 
 def _card() -> str:

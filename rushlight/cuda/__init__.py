@@ -8,6 +8,7 @@ Never: opens the card to report bytes in use: a card that is not open has 0 byte
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -247,7 +248,11 @@ def get_device_name(device: Any = None) -> str:
     Args:
         device (device): The card; None for the current one.
     """
-    return pool_of(_card(device)).device.limits.description.split(",")[0]
+    description = pool_of(_card(device)).device.limits.description
+    before_comma = re.match(
+        r"(?:\([^)]*\)|[^,])*", description
+    )  # commas in parentheses belong to it
+    return description if before_comma is None else before_comma[0]
 
 
 class DeviceProperties(NamedTuple):

@@ -101,6 +101,8 @@ class Module:
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         unbind_functions(cls)
+        if "_call_impl" in vars(cls) and cls.__call__ is _CALL:
+            cls.__call__ = _call_by_impl  # type: ignore[method-assign, assignment]
 
     def forward(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
@@ -291,6 +293,9 @@ class Module:
                 f"{type(self).__name__}.{name} is a {kind}: assign {wanted} or None, got "
                 f"{type(value).__name__}"
             )
+        if kind == PARAMETER and type(self).register_parameter is not _REGISTER_PARAMETER:
+            self.register_parameter(name, None)
+            return
         admit = admitted(self, kind, name, value) if ON_MEMBER else value
         getattr(self, PLACES[kind])[name] = admit
 
@@ -681,7 +686,13 @@ class Module:
         return show_module(self)
 
 
+_CALL = Module.__call__
 _REGISTER_PARAMETER = Module.register_parameter  # a library may exchange it
+
+
+def _call_by_impl(module: Module, *args: Any, **named: Any) -> Any:
+    """`__call__` of a class with a `_call_impl` of its own."""
+    return module._call_impl(*args, **named)
 
 
 Entry.code = Module.__call__.__code__  # see Note [Source lines] 4

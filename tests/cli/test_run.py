@@ -284,7 +284,44 @@ def test_the_traceback_ends_at_the_users_line(tmp_path, wrong):
     assert "rushlight/" in full and len(full) > len(said)
 
 
+def test_a_device_that_is_missing_is_an_error_of_one_frame(tmp_path):
+    if rushlight.cuda.is_available():
+        pytest.skip("there is a CUDA card")
+    name = script(tmp_path, "import sys\nimport torch\n")
+    said = type_in("run", "--device", "cuda", name, folder=tmp_path, code=1).splitlines()
+    frames = [line for line in said if line.startswith("  File ")]
+    assert len(frames) == 1 and 'train.py", line 2' in frames[0], said
+    assert said[-1].startswith("rushlight.core.errors.DeviceUnavailable: device 'cuda'")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("torch.jit.scrip", "script"), ("torch.ones(2).summ()", "sum"), ("torchh.ones(1)", "torch")],
+)
+def test_an_error_of_a_name_tells_a_near_one(text, near, tmp_path):
+    name = script(tmp_path, f"import torch\n{text}\n")
+    said = type_in("run", "--device", "cpu", name, folder=tmp_path, code=1)
+    assert said.splitlines()[-1].endswith(f"{near!r}?") or f"nearest is {near!r}" in said
+
+
 def test_errors_of_the_program_itself_are_shown_as_they_are(tmp_path):
     text = "import torch\ntry:\n    int('x')\nexcept ValueError as e:\n    raise KeyError(1) from e"
     said = type_in("run", "--device", "cpu", script(tmp_path, text), folder=tmp_path, code=1)
     assert "direct cause" in said and said.endswith("KeyError: 1\n")
+    text = "import torch\nraise KeyError(1) from ValueError('never raised')"
+    said = type_in("run", "--device", "cpu", script(tmp_path, text), folder=tmp_path, code=1)
+    assert "never raised" in said
+
+
+def test_a_program_from_the_standard_input(tmp_path: Path) -> None:
+    text = "import sys, torch; print(sys.argv, torch.__version__)"
+    found = subprocess.run(
+        [sys.executable, "-m", "rushlight", "run", "-", "--check"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "['-', '--check'] 2.13.0+rushlight"

@@ -193,3 +193,37 @@ def test_parts_of_a_graph_are_exchanged():
     chain = fx.symbolic_trace(lambda a: rushlight.sigmoid(rushlight.sigmoid(a)))
     fx.replace_pattern(chain, lambda a: rushlight.sigmoid(a), fx.symbolic_trace(Doubled()))
     assert chain(rushlight.tensor([-1.0, 3.0])).tolist() == [0.0, 12.0]
+
+
+class Mixed(nn.Module):
+    """What is computed from parameters alone, and a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(rushlight.ones(3))
+        self.scale = nn.Parameter(rushlight.full((3,), 2.0))
+        self.register_buffer("mean", rushlight.ones(3))
+
+    def forward(self, x):
+        return (x - rushlight.ones(3) * self.mean) * (self.weight * self.scale)
+
+
+def test_what_parameters_alone_give_is_computed_by_each_call() -> None:
+    traced = fx.symbolic_trace(Mixed())
+    x = rushlight.full((3,), 3.0)
+    for _ in range(2):
+        traced(x).sum().backward()
+    assert traced.weight.grad.tolist() == [8, 8, 8] and traced.scale.grad.tolist() == [4, 4, 4]
+    with rushlight.no_grad():
+        traced.weight.mul_(5)
+    assert traced(x).tolist() == [20, 20, 20]
+    assert "__getattribute__" not in vars(nn.Module)
+
+
+def test_constants_are_buffers_of_a_traced_module() -> None:
+    traced = fx.symbolic_trace(Mixed())
+    assert "_tensor_constant0" in dict(traced.named_buffers())
+    copied = copy.deepcopy(traced)
+    x = rushlight.full((3,), 3.0)
+    assert same(copied(x), traced(x)) and copied.weight is not traced.weight
+    assert copied.double()(x.double()).dtype is rushlight.float64

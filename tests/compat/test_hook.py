@@ -87,6 +87,20 @@ def test_cuda_means_webgpu(require_device) -> None:
     assert x.device == rushlight.device("webgpu") != rushlight.device("cpu")
 
 
+def test_the_accelerator_is_what_cuda_means(require_device) -> None:
+    with rushlight.patch("cpu") as torch:
+        assert not torch.accelerator.is_available()
+        assert torch.accelerator.current_accelerator() is None
+    require_device("webgpu")
+    with rushlight.patch("webgpu") as torch:
+        found = torch.accelerator.current_accelerator()
+        assert torch.accelerator.is_available() and torch.accelerator.device_count() == 1
+        assert found.type == "cuda" and torch.ones(2, device=found).is_cuda
+        torch.accelerator.synchronize()
+        name = torch.cuda.get_device_name()
+        assert name and name.count("(") == name.count(")")
+
+
 def test_as_torch_is_the_first_line() -> None:
     text = "import rushlight.as_torch, torch; print(torch.__version__)"
     found = subprocess.check_output([sys.executable, "-c", text], text=True, cwd=".")

@@ -211,3 +211,40 @@ def test_a_name_that_is_taken_is_refused() -> None:
             module.register_parameter(name, nn.Parameter(rushlight.ones(1)))
     module.register_parameter("mro", None)  # an attribute of classes, not of modules
     module.register_parameter("weight", nn.Parameter(rushlight.ones(1)))  # in its own place
+
+
+def test_a_parameter_set_to_none_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    plain = nn.Module.register_parameter
+
+    def register(module, name, param):
+        calls.append((name, param is None))
+        plain(module, name, param)
+
+    monkeypatch.setattr(nn.Module, "register_parameter", register)
+    module = nn.Module()
+    module.weight = nn.Parameter(rushlight.ones(1))
+    module.weight = None
+    assert calls == [("weight", False), ("weight", True)] and module._parameters == {"weight": None}
+
+
+def test_a_class_with_a_call_impl_of_its_own_is_called_by_it() -> None:
+    seen = []
+
+    class Counted(nn.Linear):
+        def _call_impl(self, *args, **named):
+            seen.append(type(self).__name__)
+            return super()._call_impl(*args, **named)
+
+    class Below(Counted):
+        pass
+
+    class Own(Counted):
+        def __call__(self, x):
+            return x
+
+    layer = Below(2, 2)
+    layer.register_forward_hook(lambda module, args, out: seen.append("hook"))
+    x = rushlight.ones(1, 2)
+    assert layer(x).shape == (1, 2) and Own(2, 2)(x) is x
+    assert seen == ["Below", "hook"]

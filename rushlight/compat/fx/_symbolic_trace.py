@@ -4,23 +4,28 @@
 1. Functions of the package do not know proxies. While a trace runs they ask `__torch_function__`
    of their arguments (Note [Torch function]); a Proxy's records a node.
 2. A module of `nn` is a leaf: its call is one node. Others are run.
+3. While a trace runs, a parameter that is read from a module is a proxy, so that what is computed
+   from parameters alone is in the graph, too, and is computed again by each call. Buffers are
+   values; one that meets a proxy is a `get_attr` node.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 from rushlight.compat import dispatch
 from rushlight.compat.fx.graph import Graph
 from rushlight.compat.fx.graph_module import GraphModule
-from rushlight.compat.fx.proxy import TracerBase
+from rushlight.compat.fx.proxy import Proxy, TracerBase
 from rushlight.nn.containers import Sequential
 from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
 
 _WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}  # globals of functions that are leaves
 
@@ -58,6 +63,7 @@ class Tracer(TracerBase):
         self.autowrap_functions = autowrap_functions
         self.param_shapes_constant = param_shapes_constant
         self.paths: dict[int, str] = {}
+        self.parameters: dict[int, str] = {}  # names by identity
         self.constants = 0
 
     # ---- what a subclass may change ----
@@ -82,6 +88,15 @@ class Tracer(TracerBase):
         if not self.is_leaf_module(m, path):
             return forward(*args, **kwargs)
         return self.create_proxy("call_module", path, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Proxy]) -> Any:
+        """What reading a parameter of a module gives: its proxy, one for each name."""
+        name = self.parameters.get(id(attr_val))
+        if name is None:
+            return attr_val
+        if name not in parameter_proxy_cache:
+            parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+        return parameter_proxy_cache[name]
 
     # ---- the trace ----
 
@@ -111,10 +126,11 @@ class Tracer(TracerBase):
         self.root = root if is_module else Module()
         function = type(root).forward if is_module else root
         self.paths = {id(m): name for name, m in reversed(list(self.root.named_modules()))}
+        self.parameters = {id(p): name for name, p in self.root.named_parameters()}
         self.graph = Graph(tracer_cls=type(self))
         self.constants = 0
         called, args = self.create_args_for_root(function, is_module, concrete_args)
-        with dispatch.asking(), self._calls(), self._leaves():
+        with dispatch.asking(), self._calls(), self._leaves(), self._parameters_are_proxies():
             result = called(*args)
         self.create_node("output", "output", (self.create_arg(result),), {})
         return self.graph
@@ -128,6 +144,21 @@ class Tracer(TracerBase):
             return tracer.call_module(self, functools.partial(original, self), args, kwargs)
 
         return dispatch.exchanged([(Module, "__call__", call)])
+
+    @contextlib.contextmanager
+    def _parameters_are_proxies(self) -> Iterator[None]:
+        """A block in which reading a parameter of a module is `getattr`."""
+        tracer, made = self, dict[str, Proxy]()
+
+        def read(module: Module, name: str) -> Any:
+            value = object.__getattribute__(module, name)
+            return tracer.getattr(name, value, made) if isinstance(value, Parameter) else value
+
+        Module.__getattribute__ = read  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            del Module.__getattribute__
 
     def _leaves(self) -> Any:
         """A block in which wrapped functions record their calls."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight.compat.fx.graph import Graph, PythonCode
 from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
 from rushlight.tensor import Tensor
 
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
@@ -26,7 +27,7 @@ def _copy_attr(from_module: Any, to_module: Any, target: str) -> None:
             setattr(to_module, name, held)
         from_module, to_module = inner, held
     value = getattr(from_module, leaf)
-    if isinstance(value, Tensor) and leaf in getattr(from_module, "_buffers", {}):
+    if isinstance(value, Tensor) and not isinstance(value, Parameter):
         to_module.register_buffer(leaf, value)
     else:
         setattr(to_module, leaf, value)
