@@ -35,7 +35,7 @@ def thread_count() -> int:
 @functools.cache
 def default_device() -> str:
     """The device new tensors are made on: RUSHLIGHT_DEVICE at the first one, else cpu."""
-    return os.environ.get("RUSHLIGHT_DEVICE", "cpu")
+    return os.environ.get("RUSHLIGHT_DEVICE", "cpu").removesuffix(":0")
 
 
 def program_budget() -> str:

@@ -14,6 +14,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import memory, nn
+from rushlight.core import config
 from rushlight.core.errors import DeviceError, DeviceUnavailable
 from rushlight.devices.shared import registry
 from rushlight.devices.webgpu import adapter
@@ -135,6 +136,13 @@ def test_names_mean_what_they_mean_now(require_device: Callable[[str], str]) -> 
         assert torch.ones(2, device="cuda").is_cuda
     with rl.patch(device="cpu") as torch, pytest.raises(DeviceUnavailable):
         torch.ones(2, device="cuda")
+
+
+def test_number_0_is_the_kind_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUSHLIGHT_DEVICE", "cpu:0")
+    config.default_device.cache_clear()
+    assert rl.ones(2).add(rl.ones(2, device="cpu")).device == rl.device("cpu:0")
+    config.default_device.cache_clear()
 
 
 @pytest.mark.parametrize(
