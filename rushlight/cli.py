@@ -50,21 +50,15 @@ It refuses where PyTorch is installed.
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rushlight",
-        description="Tensors and autograd with PyTorch's names, inside a byte budget.",
-    )
-    parser.add_argument("--version", action="version", version=f"rushlight {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    plain = argparse.RawDescriptionHelpFormatter
+def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `run` with its options."""
     run = commands.add_parser(
         "run",
         help="run a PyTorch program unchanged",
         usage="rushlight run [options] script.py [args] | [options] -m package.module [args]",
         description=_RUN,
         epilog=_RUN_NOTES,
-        formatter_class=plain,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument(
         "--device",
@@ -94,6 +88,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("-m", dest="module", metavar="package.module", help="run a module")
     run.add_argument("program", nargs=argparse.REMAINDER, help="the script and its arguments")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rushlight",
+        description="Tensors and autograd with PyTorch's names, inside a byte budget.",
+    )
+    parser.add_argument("--version", action="version", version=f"rushlight {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    plain = argparse.RawDescriptionHelpFormatter
+    _add_run(commands)
     check = commands.add_parser(
         "check",
         help="list the torch names that a program uses and Rushlight lacks",
