@@ -32,7 +32,8 @@ _NAMES.defined(
         "rushlight.distributed.device_mesh": "DeviceMesh init_device_mesh",
         "rushlight.distributed.errors": (
             "DistributedError DistributedError=DistBackendError DistributedError=DistError "
-            "DistributedError=DistNetworkError DistributedError=DistStoreError"
+            "DistributedError=DistNetworkError DistributedError=DistStoreError "
+            "QueueEmptyError"
         ),
         "rushlight.distributed.process_groups": "ProcessGroup default_pg_timeout is_initialized",
         "rushlight.distributed.joining": (
@@ -52,7 +53,7 @@ _NAMES.defined(
         ),
         "rushlight.distributed.reducer": "GradBucket",
         "rushlight.distributed.reducing": "ReduceOp ReduceOp=reduce_op",
-        "rushlight.distributed.store": "PrefixStore Store",
+        "rushlight.distributed.stores": "FileStore HashStore PrefixStore Store TCPStore",
         "rushlight.distributed.counting": "Traffic traffic",
         "rushlight.distributed.work": "Work",
     }

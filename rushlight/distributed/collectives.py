@@ -13,7 +13,7 @@ from rushlight.distributed.arenas import Arena
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.process_groups import Line, ProcessGroup, resolved
 from rushlight.distributed.reducing import ReduceOp, averaged, check, combine
-from rushlight.distributed.store import Store
+from rushlight.distributed.stores import WorldStore
 from rushlight.distributed.transport import Span, Transport, below
 from rushlight.distributed.work import Work
 from rushlight.ops.create.creation import empty
@@ -613,7 +613,7 @@ def monitored_barrier(
     seconds = pg.timeout if timeout is None else timeout.total_seconds()
 
     def body(line: Line) -> None:
-        store = Store(pg.world.watch, f"here/{pg.group_name}/{line.call.number}/", seconds)  # type: ignore[arg-type]
+        store = WorldStore(pg.world.watch, f"here/{pg.group_name}/{line.call.number}/", seconds)  # type: ignore[arg-type]
         store.set(str(pg.world.place.rank), "here")
         try:
             store.wait([str(rank) for rank in pg.ranks])

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.distributed.collectives import broadcast
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.graph_leaves import leaves_of
@@ -23,7 +24,7 @@ from rushlight.tensor import Tensor
 _MEBIBYTE = 1 << 20
 
 
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Module, Joinable):
     """A module in every process of a group; backward gives each the average of all gradients.
 
     The wrapped module is `.module`, and the names in its state begin with "module.", as in PyTorch.
@@ -147,8 +148,12 @@ class DistributedDataParallel(Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         reducer = self._reducer
         syncs = reducer is not None and self.require_backward_grad_sync and is_grad_enabled()
-        if self._uneven is not None:
-            self._uneven.announce(self.require_backward_grad_sync, syncs)
+        if self._join_config.enable:
+            Join.notify_join_context(self)
+            if self._uneven is not None:
+                self._uneven.announce(self.require_backward_grad_sync, syncs)
+        elif reducer is not None:
+            self._uneven, reducer.divisor = None, 0  # an error may have ended the block
         if self._shards is not None and self.training and is_grad_enabled():
             return self._shards.forward(inputs, kwargs, self.find_unused_parameters)
         group = self.process_group
@@ -219,20 +224,45 @@ class DistributedDataParallel(Module):
             enable (bool): False leaves the module as it is.
             throw_on_early_termination (bool): Whether all ranks raise when one has no more.
         """
-        reducer, group = self._reducer, self.process_group
-        if reducer is None or group is None or group.size() == 1 or not enable:
+        with Join(
+            [self],
+            enable and self._reducer is not None and self.process_group.size() > 1,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        ):
             yield
-            return
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank without inputs does in a block of `Join`. See Note [Uneven inputs].
+
+        Args:
+            **kwargs: `divide_by_initial_world_size`, True without it.
+        """
+        reducer, group = self._reducer, self.process_group
         if self._shards is not None:
             raise RuntimeError("join: each rank has its shards of every batch; use no shards")
+        if reducer is None or group is None:
+            return JoinHook()
         self._uneven = Uneven(
-            reducer, group, divide_by_initial_world_size, throw_on_early_termination
+            reducer,
+            group,
+            kwargs.get("divide_by_initial_world_size", True),
+            lambda: self._sync_buffers(group),
+            lambda: self._sync_all(group),
         )
-        try:
-            yield
-            self._uneven.shadow(lambda: self._sync_buffers(group))
-            tensors = [p for _, p in self.module.named_parameters()]
-            self._copy_from(group, [*tensors, *(b for _, b in self._kept)], self._uneven.source)
-        finally:
-            self._uneven = None
-            reducer.divisor = 0
+        return self._uneven
+
+    def _sync_all(self, group: ProcessGroup) -> None:
+        tensors = [p for _, p in self.module.named_parameters()]
+        root = 0 if self._uneven is None else self._uneven.source
+        self._copy_from(group, [*tensors, *(b for _, b in self._kept)], root)
+
+    @property
+    def join_device(self) -> Any:
+        """Where the block of `Join` counts."""
+        return next(self.module.parameters()).device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The ranks of a block of `Join`."""
+        return self.process_group

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from dataclasses import dataclass
 
 PORT = 29500
@@ -113,11 +112,3 @@ def debug_level() -> str:
 def error_file() -> str:
     """TORCHELASTIC_ERROR_FILE, by which torchrun learns what a process raised; "" without it."""
     return os.environ.get("TORCHELASTIC_ERROR_FILE", "")
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("", 0))
-        found: int = one.getsockname()[1]
-        return found

@@ -15,3 +15,7 @@ class DistributedError(RushlightError):
         super().__init__(message)
         self.rank = rank
         self.collective = collective
+
+
+class QueueEmptyError(DistributedError):
+    """A queue of a store has no value, and the call does not wait."""

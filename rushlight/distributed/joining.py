@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlparse
 
 from rushlight.distributed import environment, mpi, nccl, sync_batch_norm as sync_batch_norm
@@ -22,11 +22,13 @@ from rushlight.distributed.process_groups import (
     dissolve,
     is_initialized,
     join,
+    known_place,
     part,
     part_of_members,
     resolved,
 )
 from rushlight.distributed.reducing import ReduceOp
+from rushlight.distributed.store import start_server
 
 _BACKENDS = {"mpi", "gloo", "nccl", "auto", "ucc"}
 
@@ -39,6 +41,7 @@ class Backend(str):
     NCCL = "nccl"
     MPI = "mpi"
     UCC = "ucc"
+    default_device_backend_map: ClassVar[dict[str, str]] = {"cpu": GLOO, "cuda": NCCL}
 
 
 class GroupMember:
@@ -121,13 +124,35 @@ def _located(method: str | None, rank: int, size: int) -> Place | None:
     raise ValueError(f"init_process_group: init_method {method!r} is no env://, tcp:// or file://")
 
 
+def _serving(size: int) -> Place:
+    """Rank 0's place, with a store that it starts at a free port."""
+    return Place(0, size, mpi.host_name(), start_server(size, 0), served=True)
+
+
+def _by_store(store: Any, rank: int, size: int, name: str) -> Place:
+    """The address of the world's own store, which rank 0 writes into the user's."""
+    joined = known_place(rank, size)
+    if joined is not None or size <= 1:
+        return joined or Place(rank, size)
+    key = f"rushlight/{name}"
+    if rank == 0:
+        place = _serving(size)
+        store.set(key, f"{place.host} {place.port}")
+        return place
+    host, port = bytes(store.get(key)).decode().split()
+    return Place(rank, size, host, int(port))
+
+
 def _by_file(path: Path, rank: int, size: int) -> Place | None:
     """The store's address, which rank 0 writes into a file that all can read.
 
     A file may be left from an earlier run, so the others look until the address answers.
     """
+    joined = known_place(rank, size)
+    if joined is not None or size <= 1:
+        return joined or Place(rank, size)
     if rank == 0:
-        place = Place(0, size, mpi.host_name(), environment.free_port())
+        place = _serving(size)
         waiting = path.with_name(f"{path.name}.{os.getpid()}")
         waiting.write_text(f"{place.host} {place.port}\n")
         waiting.replace(path)
@@ -171,14 +196,22 @@ def init_process_group(
         timeout (timedelta): After it a call raises DistributedError; 30 minutes.
         world_size (int): How many processes there are.
         rank (int): The number of this one.
-        store: Has no effect.
+        store (Store): By which the processes find one another, in place of `init_method`.
         group_name (str): Has no effect.
         pg_options: Has no effect.
         device_id: Has no effect.
     """
     chosen = _chosen(backend)
     seconds = (timeout or DEFAULT_TIMEOUT).total_seconds()
-    place = _located(init_method, rank, world_size)
+    if store is None:
+        place = _located(init_method, rank, world_size)
+    elif init_method is not None or rank < 0 or world_size < 1:
+        raise ValueError(
+            "init_process_group: a store needs rank and world_size, and takes no init_method; got "
+            f"rank={rank}, world_size={world_size}, init_method={init_method!r}"
+        )
+    else:
+        place = _by_store(store, rank, world_size, group_name)
     if place is None and (backend or "auto").lower() in ("mpi", "auto") and world_size <= 1:
         place = Place(0, 1)
     if place is None:
@@ -298,10 +331,15 @@ def get_default_backend_for_device(device: Any) -> str:
     return "nccl" if str(device).partition(":")[0] == "cuda" else "gloo"
 
 
+def groups() -> dict[ProcessGroup, str]:
+    """The groups that this process is in, and their names."""
+    found = default_group()
+    return {} if found is None else {one: name for name, one in found.world.groups.items()}
+
+
 def get_pg_count() -> int:
     """How many groups this process is in."""
-    found = default_group()
-    return 0 if found is None else len(found.world.groups)
+    return len(groups())
 
 
 def supports_complex(reduceOp: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rushlight.distributed.environment import Place, local_rank
 from rushlight.distributed.errors import DistributedError
-from rushlight.distributed.store import Store
+from rushlight.distributed.stores import Store
 from rushlight.distributed.transport import Polled, Span
 
 _BYTE = 1  # ncclUint8

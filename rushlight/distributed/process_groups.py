@@ -37,7 +37,8 @@ from rushlight.distributed.arenas import Arena
 from rushlight.distributed.counting import Traffic, of as traffic_of
 from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
-from rushlight.distributed.store import RAISED, Store, Watch, Where, start_server
+from rushlight.distributed.store import RAISED, Watch, Where, start_server
+from rushlight.distributed.stores import Store, WorldStore
 from rushlight.distributed.transport import Moving, Span, Transport, below
 from rushlight.distributed.waiting import Call, Pace, differing, finish, marked
 from rushlight.distributed.work import Work, Worker
@@ -237,7 +238,7 @@ class World:
         """The world's store of values."""
         if self.watch is None:
             raise DistributedError("distributed: a group of one process has no store")
-        return Store(self.watch)
+        return WorldStore(self.watch)
 
     def run(
         self,
@@ -304,7 +305,7 @@ class World:
         key = f"call/{group.group_name}/{call.number}/"
         mine = f"{call.name}({call.shape})"
         watch: Any = self.watch
-        store = Store(watch, "", group.timeout)
+        store = WorldStore(watch, "", group.timeout)
         store.set(f"{key}{self.place.rank}", mine)
         try:
             keys = [f"{key}{rank}" for rank in group.ranks]
@@ -391,7 +392,7 @@ def join(
     world.error = None
     transport = world.transport
     if backend == "nccl":
-        store = None if world.watch is None else Store(world.watch, "", timeout)
+        store = None if world.watch is None else WorldStore(world.watch, "", timeout)
         transport = nccl.start(world.place, store, world.count)
     made = ProcessGroup(world, f"world{world.count}", range(place.size), transport, timeout)
     world.count += 1
@@ -400,18 +401,25 @@ def join(
     return made
 
 
+def known_place(rank: int, size: int) -> Place | None:
+    """The place of this process in a world that it has been in, if it had this rank and size."""
+    world = _Joined.world
+    found = None if world is None else world.place
+    return found if found is not None and (found.rank, found.size) == (rank, size) else None
+
+
 def _enter(place: Place, timeout: float) -> World:
     if place.size == 1:
         return World(place, None, Alone())
     if place.managed:
         transport = mpi.start(place, timeout)
-        host, port = transport.agree(lambda: (mpi.host_name(), start_server(place, 0)))
+        host, port = transport.agree(lambda: (mpi.host_name(), start_server(place.size, 0)))
         return World(place, Watch(host, port, place.rank, timeout), transport)
     mpi.library()  # a missing one is told before others are waited for
     if place.rank == 0 and not place.served:
-        start_server(place, place.port)
+        start_server(place.size, place.port)
     watch = Watch(place.host, place.port, place.rank, timeout)
-    store = Store(watch, "join/", timeout)
+    store = WorldStore(watch, "join/", timeout)
     store.set(str(place.rank), "here")
     try:
         store.wait([str(rank) for rank in range(place.size)])
@@ -469,7 +477,7 @@ def _agreed(world: World, ranks: Sequence[int], seconds: float) -> int:
     if world.watch is None:
         return -1
     times = world.agreed[tuple(ranks)] = world.agreed.get(tuple(ranks), 0) + 1
-    store, key = Store(world.watch, "group/", seconds), f"{list(ranks)}/{times}"
+    store, key = WorldStore(world.watch, "group/", seconds), f"{list(ranks)}/{times}"
     if world.place.rank == ranks[0]:
         store.set(key, str(-store.add("count", 1)))
     return int(store.get(key))

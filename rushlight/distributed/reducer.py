@@ -183,7 +183,7 @@ class Reducer:
             self._start(self.buckets[self.next], last)
             self.next += 1
         if last:
-            self._finish()
+            self.end_pass(self.unused)
 
     def _start(self, bucket: Bucket, alone: bool) -> None:
         """Send a bucket off; without anything to overlap with, in this thread."""
@@ -206,9 +206,9 @@ class Reducer:
         work = all_reduce(flat, op, self.group, not alone)
         bucket.future = None if work is None else work.get_future()
 
-    def _finish(self) -> None:
-        """Wait for all buckets and write the gradients."""
-        used = self._used_somewhere() if self.looks else None
+    def end_pass(self, unused: set[int]) -> None:
+        """Wait for all buckets and write the gradients; `unused` are those without one here."""
+        used = self._used_somewhere(unused) if self.looks else None
         for bucket in self.buckets:
             flat = self.result(bucket)
             for number, view in zip(bucket.numbers, bucket.views(flat), strict=True):
@@ -231,11 +231,11 @@ class Reducer:
         made: Tensor = flat
         return made
 
-    def _used_somewhere(self) -> list[bool]:
+    def _used_somewhere(self, unused: set[int]) -> list[bool]:
         """Which parameters some rank used."""
         bits = zeros(len(self.parameters), dtype=int32)
         for number in range(len(self.parameters)):
-            if number not in self.unused:
+            if number not in unused:
                 bits[number] = 1
         all_reduce(bits, ReduceOp.MAX, self.group)
         return [bool(bit) for bit in bits.tolist()]

@@ -25,6 +25,9 @@ class ReduceOp(enum.Enum):
     BXOR = "bxor"
 
 
+ReduceOp.RedOpType = ReduceOp  # type: ignore[attr-defined]  # PyTorch's class of the operations
+
+
 _USUAL: dict[ReduceOp, Callable[[Any, Any], Any]] = {
     ReduceOp.SUM: lambda a, b: a.add_(b),
     ReduceOp.AVG: lambda a, b: a.add_(b),

@@ -1,4 +1,4 @@
-"""A member's side of the store: values by key, and word of ranks that are gone.
+"""A client's side of the store: requests and answers, and word of ranks that are gone.
 
 # Note [Watch]
 1. A daemon thread reads the connection: answers to requests, ranks that died, raised or left, and
@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -18,11 +19,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from rushlight.distributed import store_server
-from rushlight.distributed.environment import Place
 from rushlight.distributed.errors import DistributedError
 
 _GRACE = 0.5  # seconds for an answer after trouble
@@ -38,25 +37,28 @@ class Where(NamedTuple):
     mark: int = -1  # it did not make that call, or long ago
 
 
-class Watch:
-    """A member's connection to the server. See Note [Watch]."""
+class Client:
+    """A connection to the server: a daemon thread reads it, and any thread may ask.
 
-    def __init__(self, host: str, port: int, rank: int, timeout: float) -> None:
-        self.rank = rank
+    Args:
+        host (str): The server's host.
+        port (int): Its port.
+        greeting (str): The line by which the server knows what the client is.
+        timeout (float): Seconds for the server to come.
+    """
+
+    def __init__(self, host: str, port: int, greeting: str, timeout: float) -> None:
         self.address = host, port
         self.trouble: tuple[int, str] | None = None
-        self.left: dict[int, dict[str, int]] = {}
-        self.place: Callable[[str, int], Where] = lambda group, number: Where()
-        self._answers: dict[int, Any] = {}
-        self._places: dict[int, Where] = {}
-        self._question = 0  # which `_places` answers
+        self._asked: set[int] = set()
+        self._answers: dict[int, dict[str, Any]] = {}
         self._changed = threading.Condition()
         self._sending = threading.Lock()
         self._next = 0
         self._closed = False
         self.peer = connect(host, port, timeout)
-        self.peer.sendall(b"watch %d\n" % rank)
-        threading.Thread(target=self._read, name="watch", daemon=True).start()
+        self.peer.sendall(f"{greeting}\n".encode())
+        threading.Thread(target=self._read, name="store", daemon=True).start()
 
     def _read(self) -> None:
         try:
@@ -71,27 +73,18 @@ class Watch:
             self._changed.notify_all()
 
     def _take(self, told: dict[str, Any]) -> None:
-        if "asks" in told:
-            text, mark = self.place(told["group"], told["number"])
-            asked = told["question"]
-            self._send(do="here", asker=told["asks"], question=asked, text=text, mark=mark)
-            return
+        """What the server sent."""
         with self._changed:
-            if "gone" in told:
-                self.trouble = self.trouble or (told["gone"], told["why"])
-            elif "left" in told:
-                self.left[told["left"]] = told["done"]
-            elif "place" in told:
-                if told["question"] == self._question:  # not one that was given up
-                    self._places[told["place"]] = Where(told["text"], told["mark"])
-            else:
-                self._answers[told["id"]] = told["value"]
+            if told["id"] in self._asked:  # not a request that was given up
+                self._answers[told["id"]] = told
             self._changed.notify_all()
 
-    def _send(self, **asked: Any) -> int:
+    def _send(self, answered: bool = False, **asked: Any) -> int:
         with self._sending:
             self._next += 1
             line = json.dumps({"id": self._next, **asked})
+            if answered:
+                self._asked.add(self._next)
             try:
                 self.peer.sendall(line.encode() + b"\n")
             except OSError:
@@ -100,20 +93,71 @@ class Watch:
 
     def ask(self, timeout: float, **asked: Any) -> Any:
         """One request and its answer; trouble and `timeout` end the wait."""
-        number = self._send(**asked)
-        with self._changed:
-            came = self._changed.wait_for(
-                lambda: number in self._answers or self._closed or self.trouble is not None, timeout
-            )
-            if self.trouble is not None:  # what is there is still told
-                self._changed.wait_for(lambda: number in self._answers or self._closed, _GRACE)
-            if number in self._answers:
-                return self._answers.pop(number)
+        number = self._send(True, **asked)
+        try:
+            with self._changed:
+                came = self._changed.wait_for(
+                    lambda: (
+                        number in self._answers or self._closed or self.trouble is not None
+                    ),
+                    timeout,
+                )
+                if self.trouble is not None:  # what is there is still told
+                    self._changed.wait_for(lambda: number in self._answers or self._closed, _GRACE)
+                if number in self._answers:
+                    return _value(self._answers.pop(number))
+        finally:
+            self._asked.discard(number)
         what = " ".join(str(asked[word]) for word in ("do", "key", "keys") if word in asked)
         if not came:
+            self._send(do="forget", number=number)
             raise DistributedError(f"distributed: no answer within {timeout:g} s to: {what}")
         rank, why = self.trouble or (-1, "the store's process ended")
-        raise DistributedError(f"rank {rank} is gone while waiting for {what}: {why}", rank)
+        gone = f"rank {rank} is gone" if rank >= 0 else "the store is gone"
+        raise DistributedError(f"{gone} while waiting for {what}: {why}", rank)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self.peer.shutdown(socket.SHUT_RDWR)  # its reader holds it open
+        self.peer.close()
+
+
+def _value(told: dict[str, Any]) -> Any:
+    if "error" in told:
+        raise ValueError(told["error"])
+    return told["value"]
+
+
+class Watch(Client):
+    """A member's connection to the server. See Note [Watch]."""
+
+    def __init__(self, host: str, port: int, rank: int, timeout: float) -> None:
+        self.rank = rank
+        self.left: dict[int, dict[str, int]] = {}
+        self.place: Callable[[str, int], Where] = lambda group, number: Where()
+        self._places: dict[int, Where] = {}
+        self._question = 0  # which `_places` answers
+        super().__init__(host, port, f"watch {rank}", timeout)
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "asks" in told:
+            text, mark = self.place(told["group"], told["number"])
+            asked = told["question"]
+            self._send(do="here", asker=told["asks"], question=asked, text=text, mark=mark)
+            return
+        if "id" in told:
+            super()._take(told)
+            return
+        with self._changed:
+            if "gone" in told:
+                self.trouble = self.trouble or (told["gone"], told["why"])
+            elif "left" in told:
+                self.left[told["left"]] = told["done"]
+            elif told["question"] == self._question:  # not one that was given up
+                self._places[told["place"]] = Where(told["text"], told["mark"])
+            self._changed.notify_all()
 
     def places(
         self, ranks: Sequence[int], group: str, number: int, patience: float = 2.0
@@ -150,11 +194,6 @@ class Watch:
             )
             return self.trouble is None and all(r in self.left for r in others)
 
-    def close(self) -> None:
-        """End the connection."""
-        self._closed = True
-        self.peer.close()
-
 
 def connect(host: str, port: int, timeout: float) -> socket.socket:
     """A connection to the server, which may not be there yet."""
@@ -175,7 +214,7 @@ def connect(host: str, port: int, timeout: float) -> socket.socket:
         return peer
 
 
-def start_server(place: Place, port: int) -> int:
+def start_server(size: int, port: int) -> int:
     """Start the store as a program of its own; its port."""
     try:
         listener = store_server.listen("", port)
@@ -186,7 +225,7 @@ def start_server(place: Place, port: int) -> int:
         ) from None
     with listener:
         os.set_inheritable(listener.fileno(), True)
-        words = [str(listener.fileno()), str(place.size)]
+        words = [str(listener.fileno()), str(size), str(os.getpid())]
         subprocess.Popen(
             [sys.executable, "-S", "-E", store_server.__file__, *words],
             pass_fds=[listener.fileno()],
@@ -195,68 +234,3 @@ def start_server(place: Place, port: int) -> int:
         )
         found: int = listener.getsockname()[1]
         return found
-
-
-class Store:
-    """Values by key, shared by all ranks: PyTorch's `Store`.
-
-    Args:
-        watch (Watch): The connection.
-        prefix (str): Put before every key.
-        timeout (float): How many seconds `get` and `wait` wait.
-    """
-
-    def __init__(self, watch: Watch, prefix: str = "", timeout: float = 300.0) -> None:
-        self._watch = watch
-        self._prefix = prefix
-        self._timeout = timeout
-
-    def set(self, key: str, value: str | bytes) -> None:
-        """Store a value."""
-        given = value.encode() if isinstance(value, str) else value
-        text = given.decode("latin-1")  # a text of any bytes
-        self._watch.ask(self._timeout, do="set", key=self._prefix + key, value=text)
-
-    def get(self, key: str) -> bytes:
-        """The value of a key, which may still come."""
-        asked = [self._prefix + key]
-        return str(self._watch.ask(self._timeout, do="get", keys=asked)[0]).encode("latin-1")
-
-    def add(self, key: str, amount: int) -> int:
-        """Add to a counter, which begins at 0; the sum."""
-        found: int = self._watch.ask(self._timeout, do="add", key=self._prefix + key, amount=amount)
-        return found
-
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Wait until all keys are there."""
-        patience = self._timeout if timeout is None else timeout.total_seconds()
-        self._watch.ask(patience, do="get", keys=[self._prefix + key for key in keys])
-
-    def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there."""
-        asked = [self._prefix + key for key in keys]
-        return bool(self._watch.ask(self._timeout, do="has", keys=asked))
-
-    def delete_key(self, key: str) -> bool:
-        """Remove a key; whether it was there."""
-        return bool(self._watch.ask(self._timeout, do="delete", key=self._prefix + key))
-
-    def num_keys(self) -> int:
-        """How many keys there are."""
-        return int(self._watch.ask(self._timeout, do="count"))
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        """Change how long `get` and `wait` wait."""
-        self._timeout = timeout.total_seconds()
-
-
-class PrefixStore(Store):
-    """A store whose keys begin with a prefix.
-
-    Args:
-        prefix (str): Put before every key.
-        store (Store): The store below.
-    """
-
-    def __init__(self, prefix: str, store: Store) -> None:
-        super().__init__(store._watch, f"{store._prefix}{prefix}/", store._timeout)

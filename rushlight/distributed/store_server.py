@@ -5,13 +5,15 @@ alone. One thread waits on all connections.
 
 # Note [Rendezvous]
 1. A connection begins with one line. `watch RANK` is a member's: requests and answers are lines of
-   JSON, and the server may send lines unasked. `pmi RANK` is handed to the MPI library as its
-   PMI_FD: from then on it speaks PMI version 1, by which MPICH and its relatives find one another.
+   JSON, and the server may send lines unasked. `store -1` is a TCPStore's, which asks for values
+   alone. `pmi RANK` is handed to the MPI library as its PMI_FD: from then on it speaks PMI version
+   1, by which MPICH and its relatives find one another.
 2. So a process that knows RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT joins by itself: there is
    no `mpiexec`, and the processes share memory as those of `mpiexec` do. MPI_Comm_connect between
    processes that were started singly would give neither shared memory nor one world.
 3. A member that closes its connection without `leave` has died. All others are told its rank.
-4. The server ends when its last connection has closed, or where nobody came within `PATIENCE`.
+4. The server ends when its last connection has closed. Where nobody came it ends with the process
+   that started it, or after `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,83 @@ import time
 from typing import Any
 
 PATIENCE = 600.0
+WAITS = object()  # in place of a value that is not there yet
+
+
+class Values:
+    """Texts by key, and queues of them: what a request does, and its answer.
+
+    A text stands for bytes (latin-1). The server, a HashStore and a FileStore's log use it.
+    """
+
+    CHANGES = frozenset("set add append compare delete push pop".split())  # requests that write
+    REQUESTS = CHANGES | frozenset("has count list get wait length".split())
+
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+        self.queues: dict[str, list[str]] = {}
+
+    def answer(self, asked: dict[str, Any]) -> Any:
+        """Do what is asked for; WAITS where keys are to come. A ValueError tells what is wrong."""
+        return getattr(self, f"_{asked['do']}")(asked)
+
+    def _set(self, asked: dict[str, Any]) -> None:
+        self.held.update(zip(asked["keys"], asked["values"], strict=True))
+
+    def _add(self, asked: dict[str, Any]) -> int:
+        before = self.held.get(asked["key"], "0")
+        try:
+            total = int(before) + int(asked["amount"])
+        except ValueError:
+            raise ValueError(f"add: the value of {asked['key']!r} is no number: {before!r}") from None
+        self.held[asked["key"]] = str(total)
+        return total
+
+    def _append(self, asked: dict[str, Any]) -> None:
+        self.held[asked["key"]] = self.held.get(asked["key"], "") + asked["value"]
+
+    def _compare(self, asked: dict[str, Any]) -> str:
+        key, expected = asked["key"], asked["expected"]
+        if self.held.get(key, "") == expected:
+            self.held[key] = asked["value"]
+        return self.held.get(key, expected)
+
+    def _delete(self, asked: dict[str, Any]) -> bool:
+        return self.held.pop(asked["key"], None) is not None
+
+    def _has(self, asked: dict[str, Any]) -> bool:
+        return all(key in self.held or self.queues.get(key) for key in asked["keys"])
+
+    def _count(self, asked: dict[str, Any]) -> int:
+        return len(self.held)
+
+    def _list(self, asked: dict[str, Any]) -> list[str]:
+        return list(self.held)
+
+    def _get(self, asked: dict[str, Any]) -> Any:
+        held = self.held
+        is_there = all(key in held for key in asked["keys"])
+        return [held[key] for key in asked["keys"]] if is_there else WAITS
+
+    def _wait(self, asked: dict[str, Any]) -> Any:
+        return None if self._has(asked) else WAITS
+
+    def _push(self, asked: dict[str, Any]) -> None:
+        self.queues.setdefault(asked["key"], []).append(asked["value"])
+
+    def _pop(self, asked: dict[str, Any]) -> Any:
+        queue = self.queues.get(asked["key"])
+        if not queue:
+            if asked["now"]:
+                raise ValueError(f"the queue {asked['key']!r} is empty")
+            return WAITS
+        value = queue.pop(0)
+        if not queue:
+            del self.queues[asked["key"]]
+        return value
+
+    def _length(self, asked: dict[str, Any]) -> int:
+        return len(self.queues.get(asked["key"], ()))
 
 
 class Connection:
@@ -55,14 +134,16 @@ class Server:
     Args:
         listener (socket): A listening socket.
         size (int): How many processes the MPI world has.
+        parent (int): The process without which nobody will come; 0 where it is this one.
     """
 
-    def __init__(self, listener: socket.socket, size: int) -> None:
+    def __init__(self, listener: socket.socket, size: int, parent: int = 0) -> None:
+        self.parent = parent
         self.listener = listener
         self.size = size
         self.job = f"rushlight{os.getpid()}_{time.time_ns()}"  # MPI names shared memory by it
-        self.values: dict[str, Any] = {}
-        self.waiting: list[tuple[Connection, int, list[str]]] = []
+        self.values = Values()
+        self.waiting: list[tuple[Connection, dict[str, Any]]] = []
         self.members: dict[int, Connection] = {}
         self.published: dict[str, str] = {}  # MPI's own keys
         self.fenced: list[Connection] = []
@@ -87,7 +168,10 @@ class Server:
                         self._read(key.data, selector)
                 while self.lost:
                     self._report(self.lost.pop(0), "its process failed", -1)
-                if not self.seen and time.monotonic() - began > PATIENCE:
+                if not self.seen and (
+                    time.monotonic() - began > PATIENCE
+                    or (self.parent and os.getppid() != self.parent)
+                ):
                     break
             for key in list(selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]
@@ -128,7 +212,7 @@ class Server:
     def _line(self, client: Connection, line: str) -> None:
         if client.kind == "pmi":
             self._pmi(client, dict(word.partition("=")[::2] for word in line.split()))
-        elif client.kind == "watch":
+        elif client.kind in ("watch", "store"):
             self._request(client, json.loads(line))
         else:
             client.kind, rank = line.split()
@@ -159,24 +243,16 @@ class Server:
 
     def _request(self, client: Connection, asked: dict[str, Any]) -> None:
         number, what = asked["id"], asked["do"]
-        if what == "set":
-            self.values[asked["key"]] = asked["value"]
-            client.tell(id=number, value=None)
-            self._wake()
-        elif what == "add":
-            total = int(self.values.get(asked["key"], 0)) + asked["amount"]
-            self.values[asked["key"]] = total
-            client.tell(id=number, value=total)
-            self._wake()
-        elif what == "delete":
-            client.tell(id=number, value=self.values.pop(asked["key"], None) is not None)
-        elif what == "has":
-            client.tell(id=number, value=all(key in self.values for key in asked["keys"]))
-        elif what == "count":
-            client.tell(id=number, value=len(self.values))
-        elif what == "get":
-            self.waiting.append((client, number, asked["keys"]))
-            self._wake()
+        if what in Values.REQUESTS:
+            self._value(client, asked)
+        elif what == "forget":  # a request that its client gave up
+            self.waiting = [
+                (one, kept)
+                for one, kept in self.waiting
+                if one is not client or kept["id"] != asked["number"]
+            ]
+        elif client.kind != "watch":
+            raise ValueError(f"a request of members: {what}")
         elif what == "failed":
             client.left = True
             self._report(asked["rank"], asked["why"], client.rank)
@@ -196,15 +272,21 @@ class Server:
                 answer = {word: asked[word] for word in ("question", "text", "mark")}
                 asker.tell(place=client.rank, **answer)
 
-    def _wake(self) -> None:
-        """Answer those whose keys are all there."""
-        still = []
-        for client, number, keys in self.waiting:
-            if all(key in self.values for key in keys):
-                client.tell(id=number, value=[self.values[key] for key in keys])
-            else:
-                still.append((client, number, keys))
-        self.waiting = still
+    def _value(self, client: Connection, asked: dict[str, Any]) -> None:
+        """Answer a request for values, now or when its keys are there."""
+        try:
+            found = self.values.answer(asked)
+        except ValueError as error:
+            client.tell(id=asked["id"], error=str(error))
+            return
+        if found is WAITS:
+            self.waiting.append((client, asked))
+            return
+        client.tell(id=asked["id"], value=found)
+        if asked["do"] in Values.CHANGES and self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for one, kept in waiting:
+                self._value(one, kept)
 
     # ---- MPI's process manager ----
 
@@ -250,17 +332,20 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def in_thread(host: str, port: int, size: int) -> tuple[Server, int]:
-    """Serve in a daemon thread; the port comes with it."""
-    listener = listen(host, port)
+def in_thread(
+    host: str, port: int, size: int, descriptor: int | None = None
+) -> tuple[Server, int]:
+    """Serve in a daemon thread, on a listening socket where one is given; the port comes with it."""
+    listener = listen(host, port) if descriptor is None else socket.socket(fileno=descriptor)
     server = Server(listener, size)
     threading.Thread(target=server.run, name="store", daemon=True).start()
     return server, listener.getsockname()[1]
 
 
 def serve(words: list[str]) -> None:
-    """The program: `store_server.py FD SIZE` serves on a listening socket that it inherited."""
-    Server(socket.socket(fileno=int(words[0])), int(words[1])).run()
+    """The program: `store_server.py FD SIZE PARENT` serves on a listening socket it inherited."""
+    descriptor, size, parent = map(int, words)
+    Server(socket.socket(fileno=descriptor), size, parent).run()
 
 
 if __name__ == "__main__":

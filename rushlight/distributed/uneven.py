@@ -1,22 +1,23 @@
-"""Ranks with unequally many inputs: `DistributedDataParallel.join`.
+"""DistributedDataParallel on a rank that has no more inputs, in a block of Note [Joining].
 
 # Note [Uneven inputs]
-1. Before each forward the ranks count how many still have inputs, and agree on the highest of them,
-   whose buffers come to all. They also tell which collectives follow: none in `no_sync`, those of
-   buffers alone in `no_grad`.
-2. A rank without inputs takes part in these collectives, with zeros, until nobody has inputs. Then
-   the last rank's parameters and buffers come to all.
+1. Before each forward the ranks tell who still has inputs, and agree on the highest of them, whose
+   buffers come to all. They also tell which collectives follow: none in `no_sync`, those of buffers
+   alone in `no_grad`.
+2. A rank without inputs takes part in these collectives, with zeros, and gets the others' gradients,
+   by which an optimiser that is shared out may step. At the end the last rank's parameters and
+   buffers come to all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rushlight.core.dtypes import int32 as _BITS, int64
-from rushlight.distributed.collectives import all_gather, all_reduce
+from rushlight.core.dtypes import int64
+from rushlight.distributed.algorithms.join import JoinHook
+from rushlight.distributed.collectives import all_gather
 from rushlight.distributed.process_groups import ProcessGroup
 from rushlight.distributed.reducer import Reducer
-from rushlight.distributed.reducing import ReduceOp
 from rushlight.ops.create.creation import zeros
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import tensor
@@ -24,23 +25,29 @@ from rushlight.tensor import tensor
 _THERE, _COPIES, _REDUCES = 1, 2, 4  # what a rank tells: inputs, and the collectives that follow
 
 
-class Uneven:
+class Uneven(JoinHook):
     """Who still has inputs. See Note [Uneven inputs].
 
     Args:
         reducer (Reducer): Of the module.
         group (ProcessGroup): The ranks.
         divides_by_all (bool): Whether averages are over all ranks.
-        raises (bool): Whether all ranks raise when one has no more inputs.
+        sync_buffers (callable): Brings the buffers of `source` to all.
+        sync_all (callable): The same for parameters, too.
     """
 
     def __init__(
-        self, reducer: Reducer, group: ProcessGroup, divides_by_all: bool, raises: bool
+        self,
+        reducer: Reducer,
+        group: ProcessGroup,
+        divides_by_all: bool,
+        sync_buffers: Callable[[], None],
+        sync_all: Callable[[], None],
     ) -> None:
         self.reducer = reducer
         self.group = group
         self.divides_by_all = divides_by_all
-        self.raises = raises
+        self.sync_buffers, self.sync_all = sync_buffers, sync_all
         self.source = 0
 
     def _tell(self, mine: int) -> int:
@@ -51,8 +58,6 @@ class Uneven:
         told = [int(row) for row in rows]
         there = [rank for rank, what in enumerate(told) if what]
         self.source = there[-1] if there else self.source
-        if self.raises and len(there) < self.group.size():
-            raise RuntimeError("DistributedDataParallel.join: a rank has no more inputs")
         self.reducer.divisor = 0 if self.divides_by_all else len(there)
         return max(told)
 
@@ -60,22 +65,20 @@ class Uneven:
         """Before a forward: this rank has inputs, and copies buffers and sums gradients, or not."""
         self._tell(_THERE + _COPIES * copies + _REDUCES * reduces)
 
-    def shadow(self, sync_buffers: Callable[[], None]) -> None:
-        """Take part in the others' passes until nobody has inputs."""
-        reducer = self.reducer
-        while follows := self._tell(0):
-            if follows & _COPIES:
-                sync_buffers()
-            if not follows & _REDUCES:
-                continue
-            with no_grad():
-                for bucket in reducer.buckets:
-                    flat = bucket.buffer = bucket.empty().zero_()
-                    reducer.send(bucket, flat, True)
-                if reducer.looks:
-                    all_reduce(
-                        zeros(len(reducer.parameters), dtype=_BITS), ReduceOp.MAX, self.group
-                    )
-                for bucket in reducer.buckets:
-                    reducer.result(bucket)
-                    bucket.buffer = None
+    def main_hook(self) -> None:
+        """Take part in one pass of the others."""
+        follows, reducer = self._tell(0), self.reducer
+        if follows & _COPIES:
+            self.sync_buffers()
+        if not follows & _REDUCES:
+            return
+        with no_grad():
+            for bucket in reducer.buckets:
+                flat = bucket.buffer = bucket.empty().zero_()
+                reducer.send(bucket, flat, True)
+            reducer.end_pass(set(range(len(reducer.parameters))))
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """The last rank's module comes to all."""
+        self.reducer.divisor = 0
+        self.sync_all()

@@ -6,6 +6,7 @@ Where mpi4py is missing the tests skip; RUSHLIGHT_REQUIRE=distributed makes them
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,3 +71,11 @@ def lines_of(ended: subprocess.CompletedProcess[str], rank: int = 0) -> list[str
     return [
         line.removeprefix(start) for line in ended.stdout.splitlines() if line.startswith(start)
     ]
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        found: int = one.getsockname()[1]
+        return found

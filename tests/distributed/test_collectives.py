@@ -13,7 +13,7 @@ import pytest
 import rushlight
 from rushlight.distributed import arenas
 from rushlight.distributed.work import Work
-from tests.distributed.conftest import PROGRAMS, Launched, environment, lines_of
+from tests.distributed.conftest import PROGRAMS, Launched, environment, free_port, lines_of
 from tests.time_limit import time_limit as time_limit
 
 
@@ -38,8 +38,6 @@ def test_collectives_on_webgpu(launched: Launched, require_device: Callable[[str
 
 
 def _port() -> str:
-    from rushlight.distributed.environment import free_port
-
     return str(free_port())
 
 

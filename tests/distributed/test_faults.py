@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from rushlight import launch
-from rushlight.distributed import DistributedError, environment as places, store_server, waiting
+from rushlight.distributed import DistributedError, store_server, waiting
 from rushlight.distributed.environment import first_host, place
-from rushlight.distributed.store import Store, Watch, Where
-from tests.distributed.conftest import PROGRAMS, Launched, environment, lines_of
+from rushlight.distributed.store import Watch, Where
+from rushlight.distributed.stores import WorldStore
+from tests.distributed.conftest import PROGRAMS, Launched, environment, free_port, lines_of
 from tests.time_limit import time_limit as time_limit
 
 _SLOW = pytest.mark.slow
@@ -155,8 +157,8 @@ def test_a_rank_that_fails_before_it_joins_is_named(launched: Launched) -> None:
 
 
 def test_a_port_that_is_taken() -> None:
-    port = str(places.free_port())
-    with places.socket.socket() as held:
+    port = str(free_port())
+    with socket.socket() as held:
         held.bind(("", int(port)))
         held.listen()
         given = environment(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
@@ -296,11 +298,11 @@ def test_a_stranger_does_not_end_the_store() -> None:
     member = Watch("127.0.0.1", port, 0, 10.0)
     try:
         for line in (b"GET / HTTP/1.1\r\n\r\n", b"watch 1\n{}\n", b"\xff\n"):
-            with places.socket.create_connection(("127.0.0.1", port), 10.0) as stranger:
+            with socket.create_connection(("127.0.0.1", port), 10.0) as stranger:
                 stranger.sendall(line)
                 assert stranger.recv(1) == b""
         member.trouble = None  # the second one was taken for rank 1
-        store = Store(member, "", 10.0)
+        store = WorldStore(member, "", 10.0)
         store.set("key", "value")
         assert store.get("key") == b"value"
     finally:

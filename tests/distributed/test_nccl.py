@@ -7,7 +7,6 @@ import queue
 import sys
 import threading
 from collections import defaultdict
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from rushlight.distributed.collectives import reduced, span
 from rushlight.distributed.counting import Traffic, traffic
 from rushlight.distributed.environment import Place
 from rushlight.distributed.nccl import NCCLTransport
-from rushlight.distributed.process_groups import Line, ProcessGroup
+from rushlight.distributed.process_groups import Line, ProcessGroup, World
 from rushlight.distributed.waiting import Call
 from rushlight.tape.record.state import no_grad
 
@@ -142,7 +141,7 @@ class FakeStore:
 def _line(transport: NCCLTransport) -> Line:
     """A call of one rank."""
     ranks = range(transport.size)
-    world: Any = SimpleNamespace(place=Place(transport.rank, transport.size), watch=None)
+    world = World(Place(transport.rank, transport.size), None, transport)
     group = ProcessGroup(world, "world0", ranks, transport, 60.0)
     return Line(group, Call("all_reduce", "world0", ranks, 1), Traffic())
 

@@ -35,7 +35,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.distributed.checkpoint.stateful import Stateful
 from rushlight.distributed.checkpoint.storage import folder_of
 from rushlight.distributed.process_groups import ProcessGroup, default_group, resolved
-from rushlight.distributed.store import Store
+from rushlight.distributed.stores import Store, WorldStore
 from rushlight.distributed.tensor.dtensor import DTensor, wrap
 from rushlight.io import load as read, load_file, save as write, save_file
 from rushlight.tape.record.state import no_grad
@@ -273,7 +273,7 @@ class _Steps:
     def __init__(self, group: ProcessGroup | None, prefix: str, rank: int, size: int) -> None:
         self.store: Store | None = None
         if group is not None and size > 1:
-            self.store = Store(group.world.watch, prefix + group.group_name, group.timeout)  # type: ignore[arg-type]
+            self.store = WorldStore(group.world.watch, prefix + group.group_name, group.timeout)  # type: ignore[arg-type]
         self.rank, self.size = rank, size
 
     def from_first(self, word: str, problem: str) -> str:

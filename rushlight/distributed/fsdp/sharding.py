@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from rushlight.distributed.process_groups import ProcessGroup
 from rushlight.distributed.tensor.dtensor import DTensor, wrap
-from rushlight.distributed.tensor.layout import Layout, piece
-from rushlight.distributed.tensor.placements import Shard
+from rushlight.distributed.tensor.layout import Layout
+from rushlight.distributed.tensor.placements import Shard, piece
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create.creation import empty
 from rushlight.tape.record.state import Changed

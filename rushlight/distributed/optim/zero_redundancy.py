@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight.core.errors import RushlightError
+from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
 from rushlight.distributed.collectives import broadcast
 from rushlight.distributed.objects import gather_object
 from rushlight.distributed.process_groups import ProcessGroup, resolved
@@ -25,7 +26,7 @@ from rushlight.tensor import Tensor
 Group = dict[str, Any]
 
 
-class ZeroRedundancyOptimizer(Optimizer):
+class ZeroRedundancyOptimizer(Optimizer, Joinable):
     """An optimiser whose state is shared out over ranks. See Note [Zero redundancy].
 
     Args:
@@ -139,6 +140,7 @@ class ZeroRedundancyOptimizer(Optimizer):
             closure (callable): Computes the loss first; its result is returned.
             **named: Arguments of the optimiser's own step.
         """
+        Join.notify_join_context(self)
         inside: Any = self.optim
         loss = None
         if closure is not None:
@@ -150,6 +152,23 @@ class ZeroRedundancyOptimizer(Optimizer):
             inside.step(**named)
         self._exchange()
         return loss
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """What a rank without inputs does in a block of `Join`: it steps its own parameters.
+
+        Their gradients must be there, as DistributedDataParallel's hook brings them.
+        """
+        return _Stepping(self)
+
+    @property
+    def join_device(self) -> Any:
+        """Where the block of `Join` counts."""
+        return self.param_groups[0]["params"][0].device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The ranks of a block of `Join`."""
+        return self.process_group
 
     def _exchange(self) -> None:
         """Every rank's parameters come to all."""
@@ -242,6 +261,17 @@ class ZeroRedundancyOptimizer(Optimizer):
             own.update({name: value for name, value in told.items() if name != "params"})
         self.state = inside.state
         self._whole = None
+
+
+class _Stepping(JoinHook):
+    """A step of an optimiser on a rank without inputs."""
+
+    def __init__(self, optimizer: ZeroRedundancyOptimizer) -> None:
+        self.optimizer = optimizer
+
+    def main_hook(self) -> None:
+        """Step, as the others do."""
+        self.optimizer.step()
 
 
 def _dealt(groups: Iterable[Group], ranks: int) -> dict[int, int]:

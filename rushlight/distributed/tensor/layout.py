@@ -15,23 +15,9 @@ from typing import Any, NamedTuple
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Shape
 from rushlight.distributed.device_mesh import DeviceMesh
-from rushlight.distributed.tensor.placements import REPLICATE, Placement, Shard
+from rushlight.distributed.tensor.placements import REPLICATE, Piece, Placement, Shard, piece
 
 Placements = tuple[Placement, ...]
-
-
-class Piece(NamedTuple):
-    """A part of a dimension."""
-
-    start: int
-    length: int
-
-
-def piece(length: int, parts: int, index: int) -> Piece:
-    """The part of one rank. See Note [Layouts of shards] 2."""
-    step = -(-length // parts)
-    start = min(length, index * step)
-    return Piece(start, min(step, length - start))
 
 
 class Layout(NamedTuple):
@@ -76,6 +62,29 @@ class Layout(NamedTuple):
         made = list(self.placements)
         made[mesh_dim] = placement
         return self._replace(placements=tuple(made))
+
+
+def compute_local_shape_and_global_offset(
+    global_shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+    skip_offset: bool = False,
+) -> tuple[Shape, Shape]:
+    """The shape of this rank's part, and where it begins in the whole tensor.
+
+    Args:
+        global_shape (sequence): Of the whole tensor.
+        mesh (DeviceMesh): The ranks.
+        placements (sequence): One for each dimension of the mesh.
+        skip_offset (bool): Whether to leave the second result empty.
+    """
+    if mesh.get_coordinate() is None:
+        return (0,), ()
+    shape = tuple(global_shape)
+    layout = Layout(mesh, normal("compute_local_shape", mesh, placements, len(shape)), shape)
+    pieces = layout.pieces()
+    starts = () if skip_offset else tuple([part.start for part in pieces])
+    return tuple([part.length for part in pieces]), starts
 
 
 def normal(name: str, mesh: DeviceMesh, placements: Any, rank: int) -> Placements:

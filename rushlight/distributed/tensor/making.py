@@ -13,8 +13,8 @@ from rushlight.distributed.collectives import broadcast, scatter
 from rushlight.distributed.device_mesh import DeviceMesh
 from rushlight.distributed.tensor.calls import draw_alike
 from rushlight.distributed.tensor.dtensor import DTensor, wrap
-from rushlight.distributed.tensor.layout import Layout, normal, piece
-from rushlight.distributed.tensor.placements import Placement, Shard
+from rushlight.distributed.tensor.layout import Layout, normal
+from rushlight.distributed.tensor.placements import Placement, Shard, piece
 from rushlight.distributed.tensor.steps import constant
 from rushlight.memory.standing import on_stand_in
 from rushlight.nn.module import Module

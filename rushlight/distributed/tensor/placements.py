@@ -6,8 +6,23 @@ PyTorch's names. Placements are values: equal ones are interchangeable.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _SUMS = ("sum", "avg", "product", "min", "max")
+
+
+class Piece(NamedTuple):
+    """A part of a dimension."""
+
+    start: int
+    length: int
+
+
+def piece(length: int, parts: int, index: int) -> Piece:
+    """The part of one rank. See Note [Layouts of shards] 2."""
+    step = -(-length // parts)
+    start = min(length, index * step)
+    return Piece(start, min(step, length - start))
 
 
 class Placement:
@@ -38,6 +53,20 @@ class Shard(Placement):
 
     def is_shard(self, dim: int | None = None) -> bool:
         return dim is None or self.dim == dim
+
+    @staticmethod
+    def local_shard_size_and_offset(
+        curr_local_size: int, num_chunks: int, rank: int
+    ) -> tuple[int, int]:
+        """The length of a rank's part, and where it begins.
+
+        Args:
+            curr_local_size (int): Of the dimension that is cut.
+            num_chunks (int): Into how many parts.
+            rank (int): Whose part.
+        """
+        start, length = piece(curr_local_size, num_chunks, rank)
+        return length, start
 
 
 @dataclass(frozen=True)

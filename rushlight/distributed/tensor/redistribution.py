@@ -27,8 +27,15 @@ from rushlight.distributed.collectives import (
 )
 from rushlight.distributed.process_groups import ProcessGroup
 from rushlight.distributed.reducing import ReduceOp
-from rushlight.distributed.tensor.layout import Layout, piece
-from rushlight.distributed.tensor.placements import REPLICATE, SUM, Partial, Placement, Shard
+from rushlight.distributed.tensor.layout import Layout
+from rushlight.distributed.tensor.placements import (
+    REPLICATE,
+    SUM,
+    Partial,
+    Placement,
+    Shard,
+    piece,
+)
 from rushlight.ops.view.views import cat
 from rushlight.tape.function import Function
 from rushlight.tape.record.state import no_grad

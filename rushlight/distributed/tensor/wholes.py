@@ -15,8 +15,8 @@ from typing import Any
 
 from rushlight.distributed.collectives import all_gather_into_tensor, all_to_all
 from rushlight.distributed.process_groups import ProcessGroup
-from rushlight.distributed.tensor.layout import Layout, piece
-from rushlight.distributed.tensor.placements import Shard
+from rushlight.distributed.tensor.layout import Layout
+from rushlight.distributed.tensor.placements import Shard, piece
 from rushlight.ops.create.creation import empty
 from rushlight.ops.view.views import cat, stack
 from rushlight.tape.record.state import no_grad
