@@ -17,7 +17,7 @@ from typing import Any
 from rushlight.lazy import Names
 
 _NAMES = Names(__name__)
-_NAMES.modules("algorithms checkpoint device_mesh fsdp optim pipelining tensor")
+_NAMES.modules("algorithms checkpoint device_mesh fsdp nn optim pipelining tensor")
 _NAMES.defined(
     {
         "rushlight.distributed.collectives": (
@@ -59,7 +59,7 @@ _NAMES.defined(
     }
 )
 __all__ = sorted(name for name in _NAMES.sources if name[0] != "_")
-_NAMES.modules_of("rushlight.compat.distributed", "rpc")
+_NAMES.modules_of("rushlight.compat.distributed", "distributed_c10d rpc")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rushlight.distributed.algorithms.join import Join, Joinable, JoinHook
-from rushlight.distributed.collectives import broadcast
+from rushlight.distributed.copying import copy_from
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.graph_leaves import leaves_of
 from rushlight.distributed.objects import all_gather_object
@@ -17,8 +17,7 @@ from rushlight.distributed.reducing import ReduceOp
 from rushlight.distributed.shards import Shards
 from rushlight.distributed.uneven import Uneven
 from rushlight.nn.module import Module
-from rushlight.ops.view.views import cat
-from rushlight.tape.record.state import is_grad_enabled, no_grad
+from rushlight.tape.record.state import is_grad_enabled
 from rushlight.tensor import Tensor
 
 _MEBIBYTE = 1 << 20
@@ -93,8 +92,8 @@ class DistributedDataParallel(Module, Joinable):
                 raise RuntimeError("DistributedDataParallel: no parameter requires a gradient")
             self._check(group, [p for _, p in named])
             if init_sync:
-                self._copy_from(group, [p for _, p in named], 0)
-                self._copy_from(group, [b for _, b in self._kept], 0)
+                copy_from(group, [p for _, p in named], 0)
+                copy_from(group, [b for _, b in self._kept], 0)
         if group is not None and (group.size() > 1 or shards is not None):
             limit = int((25 if bucket_cap_mb is None else bucket_cap_mb) * _MEBIBYTE)
             op = ReduceOp.AVG if shards is None else ReduceOp.SUM
@@ -130,21 +129,6 @@ class DistributedDataParallel(Module, Joinable):
                     f"DistributedDataParallel: the module of rank {rank} differs: {what}", rank
                 )
 
-    def _copy_from(self, group: ProcessGroup, tensors: Sequence[Tensor], root: int) -> None:
-        """Give one rank's elements to all, a buffer for each dtype."""
-        kinds: dict[Any, list[Tensor]] = {}
-        for tensor in tensors:
-            if tensor.numel():
-                kinds.setdefault((tensor.dtype, tensor.device), []).append(tensor.detach())
-        with no_grad():
-            for same in kinds.values():
-                flat = cat([tensor.reshape(-1) for tensor in same])
-                broadcast(flat, group=group, group_src=root)
-                if group.rank() != root:
-                    parts = flat.split([tensor.numel() for tensor in same])
-                    for tensor, part in zip(same, parts, strict=True):
-                        tensor.copy_(part.view(tensor.shape))
-
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         reducer = self._reducer
         syncs = reducer is not None and self.require_backward_grad_sync and is_grad_enabled()
@@ -167,7 +151,7 @@ class DistributedDataParallel(Module, Joinable):
     def _sync_buffers(self, group: ProcessGroup) -> None:
         if self.broadcast_buffers and self._kept and self.training:
             root = 0 if self._uneven is None else self._uneven.source
-            self._copy_from(group, [buffer for _, buffer in self._kept], root)
+            copy_from(group, [buffer for _, buffer in self._kept], root)
 
     def _unused(self, outputs: Any) -> set[int]:
         """The parameters that the outputs do not reach, where that may be."""
@@ -255,7 +239,27 @@ class DistributedDataParallel(Module, Joinable):
     def _sync_all(self, group: ProcessGroup) -> None:
         tensors = [p for _, p in self.module.named_parameters()]
         root = 0 if self._uneven is None else self._uneven.source
-        self._copy_from(group, [*tensors, *(b for _, b in self._kept)], root)
+        copy_from(group, [*tensors, *(b for _, b in self._kept)], root)
+
+    @property
+    def reducer(self) -> Any:
+        """What sums the gradients: `prepare_for_backward(outputs)` tells it of a pass.
+
+        For programs that run backward where forward could not know of it.
+        """
+        return _Preparing(self)
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Settings, by PyTorch's names."""
+        return {
+            "world_size": 1 if self.process_group is None else self.process_group.size(),
+            "rank": 0 if self.process_group is None else self.process_group.rank(),
+            "module_name": type(self.module).__name__,
+            "broadcast_buffers": self.broadcast_buffers,
+            "find_unused_parameters": self.find_unused_parameters,
+            "static_graph": self.static_graph,
+            "can_set_static_graph": False,
+        }
 
     @property
     def join_device(self) -> Any:
@@ -266,3 +270,19 @@ class DistributedDataParallel(Module, Joinable):
     def join_process_group(self) -> Any:
         """The ranks of a block of `Join`."""
         return self.process_group
+
+
+class _Preparing:
+    """A module's sums of gradients, as seen by a program that begins them itself."""
+
+    def __init__(self, module: DistributedDataParallel) -> None:
+        self._module = module
+
+    def prepare_for_backward(self, outputs: Any) -> None:
+        """The next backward is summed over ranks; unused parameters follow from its outputs."""
+        reducer = self._module._reducer
+        if reducer is not None and self._module._shards is None:
+            reducer.prepare(self._module._unused(outputs) if outputs else set())
+
+    def _rebuild_buckets(self) -> bool:
+        return False

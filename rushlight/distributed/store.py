@@ -97,9 +97,7 @@ class Client:
         try:
             with self._changed:
                 came = self._changed.wait_for(
-                    lambda: (
-                        number in self._answers or self._closed or self.trouble is not None
-                    ),
+                    lambda: number in self._answers or self._closed or self.trouble is not None,
                     timeout,
                 )
                 if self.trouble is not None:  # what is there is still told

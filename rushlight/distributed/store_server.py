@@ -57,7 +57,9 @@ class Values:
         try:
             total = int(before) + int(asked["amount"])
         except ValueError:
-            raise ValueError(f"add: the value of {asked['key']!r} is no number: {before!r}") from None
+            raise ValueError(
+                f"add: the value of {asked['key']!r} is no number: {before!r}"
+            ) from None
         self.held[asked["key"]] = str(total)
         return total
 
@@ -332,9 +334,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def in_thread(
-    host: str, port: int, size: int, descriptor: int | None = None
-) -> tuple[Server, int]:
+def in_thread(host: str, port: int, size: int, descriptor: int | None = None) -> tuple[Server, int]:
     """Serve in a daemon thread, on a listening socket where one is given; the port comes with it."""
     listener = listen(host, port) if descriptor is None else socket.socket(fileno=descriptor)
     server = Server(listener, size)

@@ -150,7 +150,10 @@ class Store:
         """
         try:
             found: str = self._ask(
-                self._timeout.total_seconds() if block else 0.0, do="pop", key=_key(key), now=not block
+                self._timeout.total_seconds() if block else 0.0,
+                do="pop",
+                key=_key(key),
+                now=not block,
             )
         except ValueError:
             raise QueueEmptyError(f"queue_pop: {key!r} is empty") from None
@@ -293,9 +296,7 @@ class HashStore(Store):
 
     def _ask(self, seconds: float, **asked: Any) -> Any:
         with self._changed:
-            found = _until(
-                lambda: self._values.answer(asked), seconds, asked, self._changed.wait
-            )
+            found = _until(lambda: self._values.answer(asked), seconds, asked, self._changed.wait)
             self._changed.notify_all()
             return found
 

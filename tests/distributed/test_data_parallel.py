@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,6 +19,12 @@ from tests.time_limit import time_limit as time_limit
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_data_parallel(launched: Launched, count: int) -> None:
     ended = launched(count, "data_parallel.py")
+    assert all(lines_of(ended, rank)[-1] == f"done {rank} {count}" for rank in range(count))
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_collectives_with_gradients(launched: Launched, count: int) -> None:
+    ended = launched(count, "gradients_of_collectives.py")
     assert all(lines_of(ended, rank)[-1] == f"done {rank} {count}" for rank in range(count))
 
 
@@ -47,6 +54,27 @@ def test_checkpoints_of_one_process(tmp_path: Path) -> None:
         checkpoint.load({"x": rushlight.zeros(5)}, checkpoint_id=tmp_path / "a")
     with pytest.raises(rushlight.RushlightError, match="no whole checkpoint"):
         checkpoint.load(got, checkpoint_id=tmp_path / "b")
+
+
+def test_checkpoints_of_hugging_face_s_files(tmp_path: Path) -> None:
+    weights = {"a.w": rushlight.arange(6.0).view(2, 3), "b": rushlight.ones(2)}
+    writer = checkpoint.HuggingFaceStorageWriter(tmp_path, fqn_to_index_mapping={"a.w": 1, "b": 2})
+    checkpoint.save({**weights, "step": 3}, storage_writer=writer)
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    assert sorted(p.name for p in tmp_path.glob("*.safetensors")) == names
+    told = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert told["weight_map"] == {"a.w": names[0], "b": names[1]}
+    assert told["metadata"]["total_size"] == 32
+    got = {name: rushlight.zeros_like(value) for name, value in weights.items()}
+    reader = checkpoint.HuggingFaceStorageReader(tmp_path)
+    checkpoint.load(got, storage_reader=reader)
+    assert all(rushlight.equal(got[name], weights[name]) for name in weights)
+    more = {"a.w": rushlight.zeros(2, 3), "c": rushlight.zeros(1)}
+    with pytest.raises(KeyError, match="has no c"):
+        checkpoint.load_state_dict(more, reader)
+    partial = checkpoint.DefaultLoadPlanner(allow_partial_load=True)
+    checkpoint.load_state_dict(more, reader, planner=partial)
+    assert more["a.w"].sum().item() == 15 and more["c"].item() == 0
 
 
 def test_shares_are_even() -> None:

@@ -32,8 +32,10 @@ from typing import Any, NamedTuple
 
 from rushlight.compat.futures import Future
 from rushlight.core.errors import RushlightError
+from rushlight.distributed.checkpoint import hugging_face
 from rushlight.distributed.checkpoint.stateful import Stateful
-from rushlight.distributed.checkpoint.storage import folder_of
+from rushlight.distributed.checkpoint.storage import HuggingFaceStorageWriter, folder_of
+from rushlight.distributed.collectives import barrier
 from rushlight.distributed.process_groups import ProcessGroup, default_group, resolved
 from rushlight.distributed.stores import Store, WorldStore
 from rushlight.distributed.tensor.dtensor import DTensor, wrap
@@ -101,7 +103,35 @@ def save(
     """
     folder = folder_of("checkpoint.save", checkpoint_id, storage_writer)
     group = None if no_dist else _group(process_group)
+    if isinstance(storage_writer, HuggingFaceStorageWriter):
+        first, leaves = group is None or group.rank() == 0, flattened(_asked(state_dict))
+        with no_grad():
+            hugging_face.write(leaves, folder, storage_writer.numbers, first)
+        if group is not None:
+            barrier(group)
+        return
     _save(_asked(state_dict), folder, group, _number())
+
+
+def save_state_dict(
+    state_dict: dict[str, Any],
+    storage_writer: Any,
+    process_group: Any = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Any = None,
+) -> None:
+    """`save`, by its older name.
+
+    Args:
+        state_dict (dict): The state.
+        storage_writer (FileSystemWriter): The folder.
+        process_group (ProcessGroup): The ranks.
+        coordinator_rank (int): Has no effect.
+        no_dist (bool): Whether this process writes all by itself.
+        planner: Has no effect.
+    """
+    save(state_dict, storage_writer=storage_writer, process_group=process_group, no_dist=no_dist)
 
 
 def async_save(
@@ -311,12 +341,13 @@ def load(
             with `state_dict` and `load_state_dict` takes its state.
         checkpoint_id (path): The folder.
         storage_reader (FileSystemReader): The folder, in place of `checkpoint_id`.
-        planner: Has no effect.
+        planner (DefaultLoadPlanner): Whether keys may be missing in the folder.
         process_group: Has no effect: every rank reads what it needs.
         no_dist (bool): Has no effect.
     """
     asked = _asked(state_dict)
-    _load(asked, folder_of("checkpoint.load", checkpoint_id, storage_reader))
+    partial = bool(getattr(planner, "allow_partial_load", False))
+    _load(asked, folder_of("checkpoint.load", checkpoint_id, storage_reader), partial)
     for key, value in state_dict.items():
         if isinstance(value, Stateful):
             value.load_state_dict(asked[key])
@@ -324,14 +355,43 @@ def load(
             state_dict[key] = asked[key]
 
 
-def _load(state_dict: dict[str, Any], folder: Path) -> None:
-    if not (folder / INDEX).exists():
-        raise RushlightError(f"checkpoint.load: {folder} is no whole checkpoint: no {INDEX}")
-    index = json.loads((folder / INDEX).read_text())
-    rest = read(folder / REST)
+def load_state_dict(
+    state_dict: dict[str, Any],
+    storage_reader: Any,
+    process_group: Any = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: Any = None,
+) -> None:
+    """`load`, by its older name.
+
+    Args:
+        state_dict (dict): The state.
+        storage_reader (FileSystemReader): The folder.
+        process_group (ProcessGroup): The ranks.
+        coordinator_rank (int): Has no effect.
+        no_dist (bool): Has no effect.
+        planner (DefaultLoadPlanner): Whether keys may be missing in the folder.
+    """
+    load(state_dict, storage_reader=storage_reader, planner=planner)
+
+
+def _read_index(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The index of a folder, and what is no tensor."""
+    if (folder / INDEX).exists():
+        return json.loads((folder / INDEX).read_text()), read(folder / REST)
+    if any(folder.glob("*.safetensors")) and not (folder / "part0.safetensors").exists():
+        return hugging_face.index_of(folder), {}
+    raise RushlightError(f"checkpoint.load: {folder} is no whole checkpoint: no {INDEX}")
+
+
+def _load(state_dict: dict[str, Any], folder: Path, partial: bool) -> None:
+    index, rest = _read_index(folder)
     wanted = flattened(state_dict)
     missing = sorted(name for name in wanted if name not in index["shapes"] and name not in rest)
-    if missing:
+    if missing and partial:
+        wanted = {name: leaf for name, leaf in wanted.items() if name not in missing}
+    elif missing:
         raise KeyError(f"checkpoint.load: {folder} has no {', '.join(missing)}")
     files: dict[str, list[tuple[str, _Piece]]] = {}
     for name, leaf in wanted.items():

@@ -32,6 +32,31 @@ class FileSystemReader:
         self.path = Path(path)
 
 
+class HuggingFaceStorageWriter(FileSystemWriter):
+    """A folder that `save` writes as Hugging Face's libraries read it: whole tensors by name.
+
+    Args:
+        path (path): The folder.
+        fqn_to_index_mapping (dict): The number of the file of each tensor, from 1 on.
+        *options: Have no effect.
+        **named: Have no effect.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        fqn_to_index_mapping: dict[str, int] | None = None,
+        *options: Any,
+        **named: Any,
+    ) -> None:
+        super().__init__(path)
+        self.numbers = dict(fqn_to_index_mapping or {})
+
+
+class HuggingFaceStorageReader(FileSystemReader):
+    """A folder of safetensors files, as Hugging Face's libraries write it."""
+
+
 def folder_of(name: str, checkpoint_id: str | Path | None, storage: Any) -> Path:
     """The folder that a call names, by itself or by its reader or writer."""
     if checkpoint_id is not None:

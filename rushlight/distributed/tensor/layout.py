@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Shape
 from rushlight.distributed.device_mesh import DeviceMesh
-from rushlight.distributed.tensor.placements import REPLICATE, Piece, Placement, Shard, piece
+from rushlight.distributed.tensor.placements import (
+    REPLICATE,
+    Piece,
+    Placement,
+    Shard,
+    _StridedShard,
+    piece,
+)
 
 Placements = tuple[Placement, ...]
 
@@ -103,6 +110,10 @@ def _checked(name: str, placement: Any, rank: int) -> Placement:
     if not isinstance(placement, Placement):
         raise TypeError(
             f"{name}: a placement is Shard(dim), Replicate() or Partial(), got {placement!r}"
+        )
+    if isinstance(placement, _StridedShard):
+        raise NotImplementedError(
+            f"{name}: {placement}: order the mesh's dimensions as they cut the tensor, and use Shard"
         )
     if isinstance(placement, Shard):
         if not -rank <= placement.dim < rank:

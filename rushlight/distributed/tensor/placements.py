@@ -70,6 +70,24 @@ class Shard(Placement):
 
 
 @dataclass(frozen=True)
+class _StridedShard(Placement):
+    """PyTorch's shard of pieces that a later dimension of the mesh cuts first.
+
+    No layout takes it: the dimensions of a mesh are put into the order of the cuts instead.
+
+    Args:
+        dim (int): The dimension.
+        split_factor (int): Into how many pieces it is cut first.
+    """
+
+    dim: int
+    split_factor: int = 1
+
+    def is_shard(self, dim: int | None = None) -> bool:
+        return dim is None or self.dim == dim
+
+
+@dataclass(frozen=True)
 class Replicate(Placement):
     """Each rank has all elements."""
 

@@ -9,7 +9,13 @@ import rushlight as torch
 import rushlight.distributed as dist
 from rushlight import nn
 from rushlight.distributed import DDP
-from rushlight.distributed.algorithms.ddp_comm_hooks import default_hooks
+from rushlight.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    post_localSGD_hook as post,
+    powerSGD_hook as power,
+)
+from rushlight.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from rushlight.distributed.optim import PostLocalSGDOptimizer
 from rushlight.nn import functional as F
 
 dist.init_process_group("gloo")
@@ -198,6 +204,97 @@ def check_hooks():
         wanted = gradients_of_the_whole(wrapped.module, x, y)
         for p, g in zip(wrapped.parameters(), wanted, strict=True):
             near(p.grad, g, tolerance)
+
+
+def check_products_of_low_rank():
+    x, y = batch()
+    a, b = mine(x, y)
+    for hook in (power.powerSGD_hook, power.batched_powerSGD_hook):
+        # Of full rank nothing is left out.
+        state = power.PowerSGDState(None, 4096, 2, 0.0, random_seed=1)
+        wrapped = DDP(net())
+        wrapped.register_comm_hook(state, hook)
+        for _ in range(4):
+            wrapped.zero_grad()
+            F.mse_loss(wrapped(a), b).backward()
+            wanted = gradients_of_the_whole(wrapped.module, x, y)
+            for p, g in zip(wrapped.parameters(), wanted, strict=True):
+                near(p.grad, g, 1e-4)
+            equal_everywhere([p.grad for p in wrapped.parameters()])
+        assert state.iter == 4 and state.compression_stats()[1] > 0
+    # Of rank 1 what is left out comes later: the sum of many gradients is that of the averages.
+    state = copy.deepcopy(power.PowerSGDState(None, 1, 2))
+    wrapped = DDP(net())
+    wrapped.register_comm_hook(state, power.powerSGD_hook)
+    wanted = gradients_of_the_whole(wrapped.module, x, y)
+    total = [torch.zeros_like(g) for g in wanted]
+    for n in range(42):
+        wrapped.zero_grad()
+        F.mse_loss(wrapped(a), b).backward()
+        if n >= 2:
+            for t, p in zip(total, wrapped.parameters(), strict=True):
+                t += p.grad / 40
+    far = [float((t - g).norm() / g.norm()) for t, g in zip(total, wanted, strict=True)]
+    once = [float((p.grad - g).norm() / g.norm()) for p, g in zip(wrapped.parameters(), wanted)]
+    assert max(far) < 0.1 and max(once) > max(far), (far, once)
+    assert state.compression_stats()[0] > 2
+    try:
+        power.PowerSGDState(None, start_powerSGD_iter=1)
+    except ValueError as error:
+        assert "start_powerSGD_iter" in str(error)
+    else:
+        raise AssertionError("error feedback from the first step on")
+
+
+def check_local_steps():
+    alone = dist.new_subgroups(1)[0]
+    a, b = mine(*batch())
+    wrapped = DDP(net())
+    wrapped.register_comm_hook(post.PostLocalSGDState(None, alone, 2), post.post_localSGD_hook)
+    inside = torch.optim.SGD(wrapped.parameters(), 0.1)
+    optimizer = PostLocalSGDOptimizer(inside, PeriodicModelAverager(3, warmup_steps=2))
+    apart = []
+    for _ in range(6):  # averages after the third and the sixth
+        optimizer.zero_grad()
+        F.mse_loss(wrapped(a), b).backward()
+        optimizer.step()
+        mean = next(wrapped.parameters()).detach().clone()
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        apart.append(not torch.allclose(mean, next(wrapped.parameters()), rtol=0, atol=1e-7))
+    assert apart == [False, False, False, True, True, False], apart
+    state = optimizer.state_dict()
+    assert state["step"] == 6
+    optimizer.averager.step = 0
+    optimizer.load_state_dict(state)
+    assert optimizer.averager.step == 6 and optimizer.state is inside.state
+
+
+def check_passes_that_a_program_prepares():
+    x, y = batch()
+    a, b = mine(x, y)
+    wrapped = DDP(net())
+    wrapped.require_backward_grad_sync = False
+    loss = F.mse_loss(wrapped(a), b)
+    wrapped.require_backward_grad_sync = True
+    wrapped.reducer.prepare_for_backward([])
+    loss.backward()
+    wanted = gradients_of_the_whole(wrapped.module, x, y)
+    for p, g in zip(wrapped.parameters(), wanted, strict=True):
+        near(p.grad, g)
+
+
+def check_uneven_inputs_end_early():
+    wrapped = DDP(net())
+    a, b = mine(*batch())
+    try:
+        with wrapped.join(throw_on_early_termination=True):
+            for _ in range(2 + RANK):
+                F.mse_loss(wrapped(a), b).backward()
+    except RuntimeError as error:
+        assert "no more inputs" in str(error)
+    else:
+        raise AssertionError("uneven inputs were taken")
+    F.mse_loss(wrapped(a), b).backward()  # outside of the block all is as before
 
 
 def check_uneven_inputs():

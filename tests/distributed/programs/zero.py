@@ -6,6 +6,7 @@ import rushlight as torch
 import rushlight.distributed as dist
 from rushlight import nn
 from rushlight.distributed import DDP
+from rushlight.distributed.algorithms.join import Join
 from rushlight.distributed.optim import ZeroRedundancyOptimizer
 from rushlight.nn import functional as F
 
@@ -82,6 +83,21 @@ assert [group["lr"] for group in zero.param_groups] == [0.1, 0.2]
 step(model, zero, 0)
 few = DDP(nn.Linear(6, 3))  # some ranks have no parameter of their own
 step(few, ZeroRedundancyOptimizer(few.parameters(), torch.optim.AdamW, lr=0.1), 0)
+# Ranks without inputs bring no gradients, and step their parameters with those of the others.
+uneven, plain = net(), net()
+zero = ZeroRedundancyOptimizer(uneven.parameters(), torch.optim.AdamW, lr=0.02)
+one = torch.optim.AdamW(plain.parameters(), lr=0.02)
+with Join([uneven, zero]):
+    for n in range(2 + RANK):
+        step(uneven, zero, n)
+for n in range(2 + SIZE - 1):
+    there = n < 2 + RANK
+    drawn = torch.Generator().manual_seed(n * 10 + RANK)
+    x, y = torch.randn(4, 6, generator=drawn), torch.randint(0, 3, (4,), generator=drawn)
+    one.zero_grad()
+    (F.cross_entropy(plain(x), y) * there).backward()
+    one.step()
+equal(uneven, plain)
 try:
     ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, overlap_with_ddp=True, lr=0.1)
 except NotImplementedError:
