@@ -208,9 +208,10 @@ class DistributedDataParallel(Module, Joinable):
             enable (bool): False leaves the module as it is.
             throw_on_early_termination (bool): Whether all ranks raise when one has no more.
         """
+        group = self.process_group
         with Join(
             [self],
-            enable and self._reducer is not None and self.process_group.size() > 1,
+            enable and self._reducer is not None and group is not None and group.size() > 1,
             throw_on_early_termination,
             divide_by_initial_world_size=divide_by_initial_world_size,
         ):

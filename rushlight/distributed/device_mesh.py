@@ -9,7 +9,7 @@ import numpy as np
 
 from rushlight.core.dtypes import int64
 from rushlight.distributed.collectives import NonMember
-from rushlight.distributed.joining import get_rank, new_group
+from rushlight.distributed.joining import get_rank, init_process_group, new_group
 from rushlight.distributed.process_groups import ProcessGroup, default_group, resolved
 from rushlight.tensor import Tensor, tensor
 
@@ -38,6 +38,9 @@ class DeviceMesh:
         self.ndim = len(self.shape)
         self._ranks: tuple[int, ...] = tuple(self._grid.reshape(-1).tolist())
         self._parts: dict[tuple[int, ...], DeviceMesh] = {}
+        self._whole: tuple[DeviceMesh, tuple[int, ...]] = (self, tuple(range(self.ndim)))
+        if default_group() is None and not _groups:  # as PyTorch does
+            init_process_group("nccl" if device_type == "cuda" else "auto")
         world = default_group()
         self._world = -1 if world is None else world.world.serial
         self._place = self._coordinate()
@@ -149,13 +152,30 @@ class DeviceMesh:
         index = tuple(slice(None) if n in chosen else place[n] for n in range(self.ndim))
         kept = sorted(chosen)
         part = self._grid[index].transpose([kept.index(n) for n in chosen])
-        known = self.mesh_dim_names or ()
-        return DeviceMesh(
+        known = self.mesh_dim_names
+        made = DeviceMesh(
             self.device_type,
             part,
-            mesh_dim_names=[known[n] for n in chosen],
+            mesh_dim_names=None if known is None else [known[n] for n in chosen],
             _groups=[self._groups[n] for n in chosen],
         )
+        whole, dims = self._whole
+        made._whole = whole, tuple([dims[n] for n in chosen])
+        return made
+
+    def joined(self, other: DeviceMesh) -> DeviceMesh:
+        """This part of a grid and another one's dimensions after it, as one part."""
+        whole, dims = self._whole
+        same, more = other._whole
+        if whole is not same or set(dims) & set(more):
+            raise ValueError(
+                f"DeviceMesh: {self} and {other} are not two parts of one mesh, as mesh['tp'] and "
+                "mesh['dp'] are"
+            )
+        chosen = (*dims, *more)
+        if chosen not in whole._parts:
+            whole._parts[chosen] = whole._part(chosen)
+        return whole._parts[chosen]
 
     def _key(self) -> Any:
         # What is kept by meshes must not pass from a planned world to this one.
@@ -183,6 +203,8 @@ def init_device_mesh(
         mesh_dim_names (sequence): A name for each dimension.
     """
     shape = tuple(mesh_shape)
+    if default_group() is None:
+        init_process_group("nccl" if device_type == "cuda" else "auto")
     if math.prod(shape) != resolved().size():
         raise RuntimeError(
             f"init_device_mesh: a grid {list(shape)} of {resolved().size()} processes"

@@ -38,8 +38,8 @@ class Values:
     A text stands for bytes (latin-1). The server, a HashStore and a FileStore's log use it.
     """
 
-    CHANGES = frozenset("set add append compare delete push pop".split())  # requests that write
-    REQUESTS = CHANGES | frozenset("has count list get wait length".split())
+    CHANGES = frozenset(("set", "add", "append", "compare", "delete", "push", "pop"))
+    REQUESTS = CHANGES | {"has", "count", "list", "get", "wait", "length"}
 
     def __init__(self) -> None:
         self.held: dict[str, str] = {}
@@ -335,7 +335,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def in_thread(host: str, port: int, size: int, descriptor: int | None = None) -> tuple[Server, int]:
-    """Serve in a daemon thread, on a listening socket where one is given; the port comes with it."""
+    """Serve in a daemon thread, on the listening socket if one is given; the port comes with it."""
     listener = listen(host, port) if descriptor is None else socket.socket(fileno=descriptor)
     server = Server(listener, size)
     threading.Thread(target=server.run, name="store", daemon=True).start()

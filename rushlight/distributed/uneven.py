@@ -4,9 +4,9 @@
 1. Before each forward the ranks tell who still has inputs, and agree on the highest of them, whose
    buffers come to all. They also tell which collectives follow: none in `no_sync`, those of buffers
    alone in `no_grad`.
-2. A rank without inputs takes part in these collectives, with zeros, and gets the others' gradients,
-   by which an optimiser that is shared out may step. At the end the last rank's parameters and
-   buffers come to all.
+2. A rank without inputs takes part in these collectives, with zeros, and gets the others'
+   gradients, by which an optimiser that is shared out may step. At the end the last rank's
+   parameters and buffers come to all.
 """
 
 from __future__ import annotations

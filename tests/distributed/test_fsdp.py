@@ -62,6 +62,11 @@ def test_a_sharded_checkpoint_goes_on_with_another_number_of_ranks(
         checkpoint.load({"model": {"0.bias": rushlight.zeros(3)}}, checkpoint_id=folder)
 
 
+def test_tensor_parallel_layers_are_shared_out(launched: Launched, tmp_path: Path) -> None:
+    ended = launched(4, "fsdp_tensor_parallel.py", str(tmp_path / "saved"))
+    assert all(lines_of(ended, rank)[-1] == f"done {rank} 4" for rank in range(4))
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_zero_redundancy_gives_the_bits_of_one_optimizer(launched: Launched, count: int) -> None:
     ended = launched(count, "zero.py")

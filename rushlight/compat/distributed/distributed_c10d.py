@@ -1,4 +1,4 @@
-"""PyTorch's `torch.distributed.distributed_c10d`: the names of `rushlight.distributed`, and its own."""
+"""PyTorch's `torch.distributed.distributed_c10d`: the names of `rushlight.distributed`."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from rushlight.distributed.process_groups import default_group
 from rushlight.nn.module import Module
 from rushlight.nn.states import LoadedKeys
 from rushlight.optim.optimizer import Optimizer
+from rushlight.tape.record.state import no_grad
 
 __all__ = [
     "StateDictOptions",
@@ -105,6 +106,31 @@ def _below(
             name = inside.get(id(value), short)
             made[name if options.keep_submodule_prefixes else short] = value
     return made
+
+
+def _init_optim_state(optim: Optimizer) -> None:
+    """Make the state that a first step would make; parameters and their gradients stay.
+
+    Args:
+        optim (Optimizer): One that has made no step.
+    """
+    learned = [p for group in optim.param_groups for p in group["params"] if p.requires_grad]
+    if optim.state or any(p.grad is not None for p in learned):
+        return
+    rates = [group.get("lr") for group in optim.param_groups]
+    try:
+        with no_grad():
+            for p in learned:
+                p.grad = p.detach().clone().zero_()
+            for group in optim.param_groups:
+                if "lr" in group:
+                    group["lr"] = 0.0
+            optim.step()
+    finally:
+        for group, rate in zip(optim.param_groups, rates, strict=True):
+            if rate is not None:
+                group["lr"] = rate
+        optim.zero_grad()
 
 
 def get_optimizer_state_dict(

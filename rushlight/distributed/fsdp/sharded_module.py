@@ -97,15 +97,16 @@ def make_unit(
     pieces = []
     for parameter, places in found.items():
         given: Any = parameter
-        dim = _dim(given, None if placed is None else placed(given), names[given])
-        sharding = Sharding(ranks.group, dim, tuple(given.shape))
-        layout = Layout(ranks.mesh, ranks.placements(dim), sharding.shape)
+        mine, inner = _own_part(given, ranks, names[given])
+        dim = _dim(mine, None if placed is None else placed(given), names[given])
+        sharding = Sharding(ranks.group, dim, tuple(mine.shape))
+        layout = _layout(given, inner, ranks, dim)
         if on_host and given.device.type != "cpu":
             options.device = given.device
-        part = sharded_parameter(given, sharding, layout, on_host)
+        part = sharded_parameter(mine, sharding, layout, on_host, given.requires_grad)
         part.__dict__.update(own_attributes(given))
         vars(given)[_TAKEN] = names[given]
-        pieces.append(Piece(places, part, sharding, names[given]))
+        pieces.append(Piece(places, part, sharding, names[given], inner))
     unit = Unit(modules, pieces, ranks.group, ranks.replicas, options)
     unit.show(whole=False)
     for module in modules:
@@ -113,12 +114,25 @@ def make_unit(
     return unit
 
 
+def _own_part(parameter: Any, ranks: Ranks, name: str) -> tuple[Tensor, Layout | None]:
+    """What is shared out: the parameter, or a DTensor's part here, and that one's layout."""
+    if not isinstance(parameter, DTensor):
+        return parameter, None
+    inner = parameter._layout
+    if any(p.is_partial() for p in inner.placements):
+        raise ValueError(f"fully_shard: {name} is a partial sum, {inner.placements}")
+    return parameter._local_tensor, inner
+
+
+def _layout(parameter: Tensor, inner: Layout | None, ranks: Ranks, dim: int) -> Layout:
+    """Of the parts: a DTensor's own cuts come first. See Note [Units] 8."""
+    own = ranks.placements(dim)
+    if inner is None:
+        return Layout(ranks.mesh, own, tuple(parameter.shape))
+    return Layout(inner.mesh.joined(ranks.mesh), (*inner.placements, *own), inner.shape)
+
+
 def _dim(parameter: Tensor, placement: Any, name: str) -> int:
-    if isinstance(parameter, DTensor):
-        raise ValueError(
-            f"fully_shard: {name} is a DTensor already, {parameter.placements}; shard plain "
-            "parameters"
-        )
     if parameter.dim() == 0:
         raise ValueError(
             f"fully_shard: {name} has no dimensions; make it a parameter of one element, shape [1]"

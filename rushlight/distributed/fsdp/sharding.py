@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rushlight.distributed.process_groups import ProcessGroup
 from rushlight.distributed.tensor.dtensor import DTensor, wrap
 from rushlight.distributed.tensor.layout import Layout
-from rushlight.distributed.tensor.placements import Shard, piece
+from rushlight.distributed.tensor.placements import piece
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create.creation import empty
 from rushlight.tape.record.state import Changed
@@ -103,12 +103,6 @@ class Sharding(NamedTuple):
                 rows[rank, part.numel() :].zero_()
 
 
-def sharding_of(value: DTensor, group: ProcessGroup) -> Sharding:
-    """How a DTensor is shared out over the ranks of a group."""
-    dim = next(p.dim for p in value.placements if isinstance(p, Shard))
-    return Sharding(group, dim, tuple(value.shape))
-
-
 def local(value: Any) -> Tensor:
     """This rank's part of a DTensor, or the tensor itself, without its record."""
     part = value._local_tensor if isinstance(value, DTensor) else value
@@ -116,12 +110,14 @@ def local(value: Any) -> Tensor:
     return made
 
 
-def sharded_parameter(whole: Tensor, sharding: Sharding, layout: Layout, on_host: bool) -> Any:
+def sharded_parameter(
+    whole: Tensor, sharding: Sharding, layout: Layout, on_host: bool, learns: bool
+) -> Any:
     """This rank's part of a whole parameter, in memory of its own: a Parameter, and a DTensor."""
     with Changed(**QUIET):
         part = sharding.part(whole.detach()).clone()
         part = part.cpu() if on_host else part
-    return Parameter(wrap(part, layout), whole.requires_grad)
+    return Parameter(wrap(part, layout), learns)
 
 
 def is_same(a: Sequence[Any], b: Sequence[Any]) -> bool:

@@ -21,6 +21,8 @@
 6. Collectives come in the order of the calls, which all ranks share; prefetching depends on the
    order of earlier calls alone. Nothing is gathered on demand.
 7. Sums over ranks are Note [Sums of ranks]'s, element by element, so the bits are DDP's.
+8. A parameter may be a DTensor (tensor parallel): its part on this rank is what is shared out. The
+   mesh of the parts has the DTensor's dimensions first, which cut it first, and then the unit's.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ from rushlight.distributed.fsdp.sharding import (
 )
 from rushlight.distributed.process_groups import ProcessGroup
 from rushlight.distributed.reducing import ReduceOp
-from rushlight.distributed.tensor.dtensor import DTensor
+from rushlight.distributed.tensor.dtensor import DTensor, wrap
+from rushlight.distributed.tensor.layout import Layout
 from rushlight.distributed.work import Work
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
@@ -64,8 +67,16 @@ Place = tuple[Module, str]  # where a parameter is registered
 class Piece:
     """One parameter of a unit: this rank's part, and for a time the whole."""
 
-    def __init__(self, places: Sequence[Place], part: Any, sharding: Sharding, name: str) -> None:
+    def __init__(
+        self,
+        places: Sequence[Place],
+        part: Any,
+        sharding: Sharding,
+        name: str,
+        layout: Layout | None = None,
+    ) -> None:
         self.places = list(places)
+        self.layout = layout  # of the whole, where that is a DTensor
         self.part = part  # a Parameter and a DTensor
         self.sharding = sharding
         self.name = name
@@ -343,7 +354,8 @@ class Unit:
             if is_vacant(piece.whole._memory):
                 occupy(piece.whole._memory, made._memory)
             return
-        before, piece.whole = piece.whole, Parameter(made, piece.part.requires_grad)
+        shown = made if piece.layout is None else wrap(made, piece.layout)
+        before, piece.whole = piece.whole, Parameter(shown, piece.part.requires_grad)
         piece.whole.__dict__.update(own_attributes(piece.part))
         if piece.whole.requires_grad:
             piece.whole.register_post_accumulate_grad_hook(self._reporter(piece))
@@ -529,9 +541,9 @@ class Unit:
             for piece in self.pieces:
                 gradient = piece.whole.grad if piece.whole.requires_grad else None
                 if gradient is None and self.options.unused_as_zeros and piece.whole.requires_grad:
-                    gradient = Tensor.new_zeros(piece.whole, piece.whole.shape)
+                    gradient = local(piece.whole).new_zeros(piece.sharding.shape)
                 if gradient is not None:
-                    given.append((piece, gradient))
+                    given.append((piece, local(gradient)))
                     piece.whole.grad = None
             self.shared.finish_sum()
             if given:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rushlight.distributed.algorithms.model_averaging.averagers import ModelAverager
@@ -49,7 +49,7 @@ class PostLocalSGDOptimizer(Optimizer):
         """The optimiser's state, and the averager's steps as "step"."""
         return {**self.optim.state_dict(), "step": self.averager.step}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load both.
 
         Args:

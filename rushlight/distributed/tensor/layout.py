@@ -113,7 +113,7 @@ def _checked(name: str, placement: Any, rank: int) -> Placement:
         )
     if isinstance(placement, _StridedShard):
         raise NotImplementedError(
-            f"{name}: {placement}: order the mesh's dimensions as they cut the tensor, and use Shard"
+            f"{name}: {placement}: order the mesh's dimensions as they cut the tensor, with Shard"
         )
     if isinstance(placement, Shard):
         if not -rank <= placement.dim < rank:

@@ -235,7 +235,10 @@ def check_products_of_low_rank():
             for t, p in zip(total, wrapped.parameters(), strict=True):
                 t += p.grad / 40
     far = [float((t - g).norm() / g.norm()) for t, g in zip(total, wanted, strict=True)]
-    once = [float((p.grad - g).norm() / g.norm()) for p, g in zip(wrapped.parameters(), wanted)]
+    once = [
+        float((p.grad - g).norm() / g.norm())
+        for p, g in zip(wrapped.parameters(), wanted, strict=True)
+    ]
     assert max(far) < 0.1 and max(once) > max(far), (far, once)
     assert state.compression_stats()[0] > 2
     try:

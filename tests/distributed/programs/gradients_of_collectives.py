@@ -1,4 +1,4 @@
-"""Collectives with gradients: each against the same function of all ranks' tensors in one process."""
+"""Collectives with gradients, each against the same function in one process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ def drawn(seed, *shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def weighed(tensors, weights):
+    return sum((t * w).sum() for t, w in zip(tensors, weights, strict=True))
+
+
 def check(act, model, rows=3):
     """`act(x)` gives this rank's tensors; `model(xs)` those of all ranks, from all inputs."""
     xs = [drawn(n, rows, 2).requires_grad_() for n in range(SIZE)]
@@ -26,8 +30,8 @@ def check(act, model, rows=3):
     ]
     for one, other in zip(got, wanted[RANK], strict=True):
         assert torch.allclose(one, other, atol=1e-6), (act, one, other)
-    sum((t * w).sum() for ts, ws in zip(wanted, weights) for t, w in zip(ts, ws)).backward()
-    sum((t * w).sum() for t, w in zip(got, weights[RANK])).backward()
+    sum(weighed(ts, ws) for ts, ws in zip(wanted, weights, strict=True)).backward()
+    weighed(got, weights[RANK]).backward()
     g = torch.zeros_like(x) if xs[RANK].grad is None else xs[RANK].grad
     assert torch.allclose(x.grad, g, atol=1e-5), (act, x.grad, g)
 
