@@ -260,9 +260,6 @@ def set_float32_matmul_precision(precision: str) -> None:
         )
 
 
-# Questions about tensors and types, and copies of data, which are no ops.
-
-
 _WARNS_ALWAYS: list[bool] = []
 
 

@@ -231,31 +231,34 @@ class Maker:
     def layout(self, *args: Any) -> Any:
         """A tensor: memory of numbers, the first element, sizes and strides."""
         _fit("a tensor", args[:6], _STORED, int, _SIZES, _SIZES, bool, collections.OrderedDict)
-        if len(args) > 6 and args[6]:
-            raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
-        return self._laid(args[:5], getattr(args[0], "dtype", dtypes.uint8))
+        return self._laid(args[:5], getattr(args[0], "dtype", dtypes.uint8), *args[6:7])
 
     def typed_layout(self, *args: Any) -> Any:
         """The same of memory of any type, with a dtype."""
         wanted = (_STORED, int, _SIZES, _SIZES, bool, collections.OrderedDict, DType)
         _fit("a tensor", args[:7], *wanted)
-        if len(args) > 7 and args[7]:
-            raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
-        return self._laid(args[:5], args[6])
+        return self._laid(args[:5], args[6], *args[7:8])
 
     def older_layout(self, *args: Any) -> Any:
         """The same in files of PyTorch before 0.4, which do not tell of gradients."""
         _fit("a tensor", args, _STORED, int, _SIZES, _SIZES)
         return self._laid((*args, False), getattr(args[0], "dtype", dtypes.uint8))
 
-    def _laid(self, given: tuple[Any, ...], dtype: DType) -> Any:
+    def _laid(self, given: tuple[Any, ...], dtype: DType, lazy: Any = None) -> Any:
+        """A layout in memory; `lazy` tells what PyTorch's tensor was to do when it is read."""
         memory, first, shape, strides, requires_grad = given
         _check_stored(dtype)
         untyped, offset = memory.untyped(), first * dtype.itemsize
         pool = untyped._memory.pool
         spec = interop.pickled_spec(pool, dtype, shape, strides, offset, untyped.used)
         at = offset if spec.numel else 0
-        made = call.rooted(call.lay(spec, untyped._memory, at))
+        made: Any = call.rooted(call.lay(spec, untyped._memory, at))
+        if lazy:
+            if lazy.__class__ is not dict or not set(lazy) <= {"conj", "neg"}:
+                raise UnsafeFile("load: a tensor of PyTorch has attributes that are not read here")
+            self.ledger.spend(2 * spec.nbytes)
+            made = made.conj() if lazy.get("conj") is True else made
+            made = -made if lazy.get("neg") is True else made
         return creation.requiring(made, requires_grad)
 
     def without_memory(self, *args: Any) -> Any:

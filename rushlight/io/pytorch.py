@@ -7,8 +7,9 @@
 2. In an archive each memory is a member, stored without compression, so that a file cannot grow.
    It is read when it is asked for, or mapped: then the system reads a page when it is used, and
    writes to it stay in this process.
-3. In the older format memory follows the pickle, which is read twice: for its end, where one tensor
-   stands for all, then for good. A trusted pickle is run once, and its memory filled afterwards.
+3. In the older format memory follows the pickle, which is read twice: for its end, then for good.
+   The first time one object stands for all tensors, and of a trusted pickle for all that its code
+   makes, so that this code runs once.
 4. Only memory in little-endian order is read.
 5. What is on a device that is not here is an error that names `map_location`.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,9 +49,9 @@ _DAMAGED = "the file is damaged, or was not written by PyTorch's save"
 class Source:
     """The memory of one file, by key; `read` gives the bytes of a key, and each is made once."""
 
-    def __init__(self, maker: Maker, read: Callable[[str], bytes] | None = None) -> None:
+    def __init__(self, maker: Maker, read: Callable[[str], bytes]) -> None:
         self.maker = maker
-        self.read = read  # None where the bytes are not known yet
+        self.read = read
         self.made: dict[str, storage.UntypedStorage] = {}
         self.elsewhere: dict[str, str] = {}  # devices that PyTorch does not know, by key
         self.seen: dict[str, tuple[DType | None, int]] = {}  # dtype and number of elements
@@ -80,7 +82,7 @@ class Source:
         return self.made[key] if dtype is None else storage._over(self.made[key], dtype)
 
     def make(self, key: str, dtype: DType, size: int, where: str) -> storage.UntypedStorage:
-        raw = bytes(size) if self.read is None else self.read(key)
+        raw = self.read(key)
         if len(raw) != size:
             raise UnsafeFile(f"load: memory {key[:100]!r} has another size than described")
         self.maker.ledger.given += size
@@ -194,6 +196,34 @@ def trusting(base: Any, maker: Trusted, source: Source | None = None) -> Any:
     return Trusting
 
 
+class _Inert:
+    """Stands for any class, function or object of a pickle that is read for its end alone."""
+
+    def __new__(cls, *args: Any, **named: Any) -> _Inert:
+        return object.__new__(cls)
+
+    def _ignored(self, *args: Any, **named: Any) -> _Inert:
+        return self
+
+    __call__ = __setitem__ = __setstate__ = _ignored
+    append = extend = add = update = _ignored
+
+
+class _Skipping(pickle.Unpickler):
+    """Reads a trusted pickle to its end without running its code; notes the memory it asks for."""
+
+    source: Source
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = KNOWN.get(f"{module}.{name}")
+        return found if found is storage.UntypedStorage or isinstance(found, DType) else _Inert
+
+    def persistent_load(self, pid: Any) -> Any:
+        if isinstance(pid, tuple) and pid and pid[0] == "module":
+            return _Inert
+        return self.source.find(pid)
+
+
 class Way:
     """How a file is read: with care, or by an unpickler that runs its code."""
 
@@ -206,15 +236,33 @@ class Way:
         named = {"encoding": "ASCII", "errors": "strict"} | self.named
         return _Careful(file, self.move, named["encoding"], named["errors"])
 
-    def read(self, file: Any, make_source: Callable[[Maker], Source]) -> tuple[Any, Source]:
-        """The next object, and its source of memory."""
+    def read(self, file: Any, make_source: Callable[[Maker], Source]) -> Any:
+        """The next object."""
         if self.unpickler is None:
             reader = self.reader(file)
-            source = reader.source = make_source(reader.maker)
-            return reader.load(), source
+            reader.source = make_source(reader.maker)
+            return reader.load()
         maker = Trusted(self.move)
-        source = make_source(maker)
-        return trusting(self.unpickler, maker, source)(file, **self.named).load(), source
+        return trusting(self.unpickler, maker, make_source(maker))(file, **self.named).load()
+
+    def skip(self, file: Any) -> Source:
+        """Read the next object to its end; the source tells what memory it asks for."""
+        reader: Any
+        if self.unpickler is None:
+            reader = self.reader(file)
+            maker = reader.maker
+            maker.dry = creation.empty(0, device="cpu")
+        else:
+            text = {name: self.named[name] for name in ("encoding", "errors") if name in self.named}
+            reader, maker = _Skipping(file, **text), Trusted(self.move)
+            maker.dry = _Inert()
+        reader.source = Source(maker, _no_bytes)
+        reader.load()
+        return reader.source
+
+
+def _no_bytes(key: str) -> bytes:
+    raise UnsafeFile(f"load: memory {key[:100]!r} is not in the file; {_DAMAGED}")
 
 
 # ---- files ----
@@ -237,7 +285,7 @@ def read(file: Any, way: Way, mapped: Any = None) -> Any:
             "load: mmap=True needs a file that save wrote as an archive, and this is none; load "
             "it without mmap, and save it again"
         )
-    return _read_older_carefully(file, way) if way.unpickler is None else _read_older(file, way)
+    return _read_older(file, way)
 
 
 def _read_archive(file: Any, way: Way, mapped: Any) -> Any:
@@ -264,7 +312,7 @@ def _read_archive(file: Any, way: Way, mapped: Any) -> Any:
         made.elsewhere = _devices(archive, f"{folder}/{DEVICES}")
         return made
 
-    result, _ = way.read(io.BytesIO(archive.read(found[0])), source)
+    result = way.read(io.BytesIO(archive.read(found[0])), source)
     archive.leave()
     return result
 
@@ -315,33 +363,18 @@ def _memory_after(
         yield key, _exactly(file, _bytes_of(dtype, count))
 
 
-def _read_older_carefully(file: Any, way: Way) -> Any:
+def _read_older(file: Any, way: Way) -> Any:
     _begin_older(file)
     begin = file.tell()
-    first = way.reader(file)
-    first.maker.dry = creation.empty(0, device="cpu")
-    source = first.source = Source(first.maker)
-    first.load()
-    memory = dict(_memory_after(file, source.seen))
+    memory = dict(_memory_after(file, way.skip(file).seen))
     end = file.tell()
 
     def fetch(key: str) -> bytes:
-        if key not in memory:
-            raise UnsafeFile(f"load: memory {key[:100]!r} is not in the file; {_DAMAGED}")
-        return memory[key]
+        return memory.pop(key) if key in memory else _no_bytes(key)
 
     file.seek(begin)
-    result, _ = way.read(file, lambda maker: Source(maker, fetch))
+    result = way.read(file, lambda maker: Source(maker, fetch))
     file.seek(end)
-    return result
-
-
-def _read_older(file: Any, way: Way) -> Any:
-    """The same of a trusted file, which is run once: memory is filled when it comes."""
-    _begin_older(file)
-    result, source = way.read(file, Source)
-    for key, raw in _memory_after(file, source.seen):
-        interop.copy_in(source.made[key].elements(), memoryview(raw))
     return result
 
 

@@ -28,10 +28,14 @@ def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
     first = outputs[0]
     if isinstance(first, Tensor):
         where = f"cuda:{target_device}" if isinstance(target_device, int) else target_device
-        return cat([part.to(where) for part in outputs], dim)
+        parts = [part.to(where) for part in outputs]
+        return cat([part if part.dim() else part.view(1) for part in parts], dim)
+    if first is None:
+        return None
     if isinstance(first, dict):
         return type(first)((k, gather([o[k] for o in outputs], target_device, dim)) for k in first)
-    return type(first)(gather(parts, target_device, dim) for parts in zip(*outputs, strict=True))
+    made = [gather(parts, target_device, dim) for parts in zip(*outputs, strict=True)]
+    return type(first)(*made) if hasattr(first, "_fields") else type(first)(made)
 
 
 def replicate(network: Any, devices: Any, detach: bool = False) -> list[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import operator
+import weakref
 
 import pytest
 
@@ -227,3 +229,134 @@ def test_constants_are_buffers_of_a_traced_module() -> None:
     x = rushlight.full((3,), 3.0)
     assert same(copied(x), traced(x)) and copied.weight is not traced.weight
     assert copied.double()(x.double()).dtype is rushlight.float64
+
+
+def test_every_kind_of_argument_is_a_placeholder() -> None:
+    def program(input, X, *rest, scale=2.0, **named):
+        return (input + X * rest[0]) * scale + named["more"]
+
+    with pytest.raises(fx.TraceError, match="is no function of Python"):
+        fx.symbolic_trace(functools.partial(program))
+    traced = fx.symbolic_trace(program)
+    one = rushlight.ones(2)
+    assert [n.target for n in traced.graph.find_nodes(op="placeholder")] == [
+        *("input", "X", "*rest", "scale", "**named")
+    ]
+    assert traced(one, one, one * 5, scale=3.0, more=one).tolist() == [19.0, 19.0]
+
+    def by_name(input, X, *, scale=2.0):
+        return input * X * scale
+
+    traced = fx.symbolic_trace(by_name)
+    assert traced(X=one, input=one).tolist() == [2.0, 2.0]
+    assert traced(one, one, scale=5.0).tolist() == [5.0, 5.0]
+
+
+def test_a_graph_for_one_value_refuses_another() -> None:
+    def program(x, flag=False):
+        return x + 1 if flag else x - 1
+
+    traced = fx.symbolic_trace(program, {"flag": True})
+    one = rushlight.ones(1)
+    assert traced(one, True).item() == 2.0
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    with pytest.raises(RuntimeError, match="flag was True when the graph was traced, got False"):
+        traced(one)
+
+
+def test_a_write_is_no_dead_code() -> None:
+    def program(x):
+        y = x + 1
+        y[0] = 5
+        return y
+
+    traced = fx.symbolic_trace(program)
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    assert traced(rushlight.zeros(2)).tolist() == [5.0, 1.0]
+
+
+def test_some_users_of_a_node_use_another() -> None:
+    traced = fx.symbolic_trace(lambda x: rushlight.tanh(x))
+    node = traced.graph.find_nodes(op="call_function")[0]
+    with traced.graph.inserting_after(node):
+        doubled = traced.graph.call_function(rushlight.mul, (node, 2))
+    node.meta["tag"] = 1
+    users = node.replace_all_uses_with(
+        doubled, lambda user: user is not doubled, propagate_meta=True
+    )
+    traced.recompile()
+    assert [user.op for user in users] == ["output"] and doubled.meta == {"tag": 1}
+    assert traced(rushlight.zeros(1)).item() == 0 and traced(rushlight.ones(1)).item() > 1.5
+
+
+def test_nodes_are_inserted_where_the_block_says_though_others_go() -> None:
+    traced = fx.symbolic_trace(lambda x: rushlight.neg(rushlight.tanh(rushlight.sin(x))))
+    sin, tanh, neg = traced.graph.find_nodes(op="call_function")
+    with traced.graph.inserting_before(neg):
+        with traced.graph.inserting_before(tanh):
+            first = traced.graph.call_function(rushlight.cos, (sin,))
+        tanh.replace_all_uses_with(first)
+        traced.graph.erase_node(tanh)
+        second = traced.graph.call_function(rushlight.abs, (first,))
+    neg.args = (second,)
+    with traced.graph.inserting_before(neg):
+        last = traced.graph.call_function(rushlight.exp, (second,))
+        neg.replace_all_uses_with(last)
+        traced.graph.erase_node(neg)
+        tail = traced.graph.call_function(rushlight.sqrt, (last,))
+    traced.graph.output_node().args = (tail,)
+    traced.graph.lint()
+    assert [n.name for n in traced.graph.nodes] == [
+        "x",
+        "sin",
+        "cos",
+        "abs_1",
+        "exp",
+        "sqrt",
+        "output",
+    ]
+
+
+def test_a_transformer_takes_nested_results() -> None:
+    traced = fx.symbolic_trace(lambda x: {"a": x + 1, "b": (x * 2, [x])})
+    found = fx.Transformer(traced).transform()(rushlight.ones(1))
+    assert found["a"].item() == 2 and found["b"][0].item() == 2 and found["b"][1][0].item() == 1
+
+
+def test_values_go_when_nothing_uses_them_any_more() -> None:
+    alive = []
+
+    class Watched(fx.Tracer):
+        def is_leaf_module(self, m, name):
+            return True
+
+    class Watch(nn.Module):
+        def forward(self, x):
+            made = x + 1
+            alive.append(weakref.ref(made._memory))
+            return made
+
+    chain = nn.Sequential(*[Watch() for _ in range(4)])
+    traced = fx.GraphModule(chain, Watched().trace(chain))
+    counts = []
+    chain[3].register_forward_hook(
+        lambda m, a, out: counts.append(sum(r() is not None for r in alive))
+    )
+    traced(rushlight.zeros(3))
+    assert counts == [2]  # the last one's argument and result
+
+
+def _a(x):
+    return x * 3
+
+
+fx.wrap("_a")
+
+
+def test_names_of_values_hide_no_function() -> None:
+    traced = fx.symbolic_trace(lambda *a: rushlight.neg(_a(a[0])))
+    assert traced(rushlight.ones(1)).item() == -3
+    traced = fx.symbolic_trace(lambda _neg: rushlight.neg(_neg) + _neg)
+    assert traced(rushlight.ones(1)).item() == 0

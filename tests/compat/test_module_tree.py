@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib
 import subprocess
 import sys
@@ -222,6 +223,11 @@ def test_parallel_and_futures(torch) -> None:
         assert torch.equal(whole(x), net(x))
     assert list(whole.state_dict()) == ["module.weight", "module.bias"]
     assert torch.equal(nn.parallel.data_parallel(net, x), net(x))
+    pair = collections.namedtuple("pair", "loss more")
+    parts = [pair(torch.tensor(1.0 + n), {"x": torch.ones(1, 2) * n, "none": None}) for n in (0, 1)]
+    made = nn.parallel.scatter_gather.gather(parts, "cpu")
+    assert made.loss.tolist() == [1, 2] and made.more["none"] is None
+    assert made.more["x"].tolist() == [[0, 0], [1, 1]]
     future = torch.futures.Future()
     after = future.then(lambda f: f.value() + 1)
     future.set_result(1)

@@ -101,12 +101,20 @@ def float8() -> dict[str, torch.Tensor]:
     return {"inputs": inputs} | {str(d).split(".")[1]: inputs.to(d) for d in FLOAT8}
 
 
+def lazy() -> list[torch.Tensor]:
+    """Tensors whose elements PyTorch conjugates or negates when it reads them."""
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    other = z.clone().conj().imag
+    return [z.conj(), other, other[1:]]
+
+
 def main() -> None:
     torch.save(first(), HERE / "pytorch_archive.pt")
     torch.save(first(), HERE / "pytorch_older.pt", _use_new_zipfile_serialization=False)
     torch.save(more(), HERE / "pytorch_more.pt")
     torch.save(layers(), HERE / "pytorch_layers.pt")
     torch.save(float8(), HERE / "pytorch_float8.pt")
+    torch.save(lazy(), HERE / "pytorch_lazy.pt")
     torch.save(torch.ones(2, dtype=torch.complex32), HERE / "pytorch_complex32.pt")
 
 

@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -774,3 +775,34 @@ def test_pickle_modules() -> None:
     with pytest.raises(RushlightError, match="leave pickle_module out"):
         rl.load(file, pickle_module=pickle, weights_only=True)
     assert rl.load(file, pickle_module=pickle)["x"].tolist() == [0, 1, 2]
+
+
+def test_conjugates_that_pytorch_takes_late_are_taken() -> None:
+    wanted = [[1 - 2j, 3 + 4j], [-2.0, 4.0], [4.0]]
+    for careful in (True, False):
+        found = rl.load(GOLDEN / "pytorch_lazy.pt", weights_only=careful)
+        assert [t.tolist() for t in found] == wanted
+
+
+class _Counted:
+    made = 0
+
+    def __init__(self) -> None:
+        _Counted.made += 1
+
+    def __reduce__(self) -> Any:
+        return _Counted, (), {"name": "x"}
+
+
+@pytest.mark.parametrize("careful", [True, False])
+def test_sparse_tensors_in_the_older_format(tmp_path: Path, careful: bool) -> None:
+    dense = rl.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
+    given: dict[str, Any] = {"rows": dense.to_sparse_csr(), "at": dense.to_sparse(), "same": dense}
+    if not careful:
+        given["own"] = _Counted()
+    rl.save(given, tmp_path / "f", _use_new_zipfile_serialization=False)
+    before = _Counted.made
+    found = rl.load(tmp_path / "f", weights_only=careful)
+    assert rl.equal(found["rows"].to_dense(), dense) and rl.equal(found["at"].to_dense(), dense)
+    assert rl.equal(found["same"], dense)
+    assert careful or (found["own"].name == "x" and _Counted.made == before + 1)

@@ -16,18 +16,41 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from rushlight.compat import dispatch
 from rushlight.compat.fx.graph import Graph
 from rushlight.compat.fx.graph_module import GraphModule
-from rushlight.compat.fx.proxy import Proxy, TracerBase
+from rushlight.compat.fx.node import has_side_effect
+from rushlight.compat.fx.proxy import Proxy, TraceError, TracerBase
 from rushlight.nn.containers import Sequential
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 
 _WRAPPED: dict[tuple[int, str], dict[str, Any]] = {}  # globals of functions that are leaves
+_STARS: dict[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+
+
+@has_side_effect
+def check_concrete(given: Any, value: Any, name: str) -> None:
+    """Refuse a call with another value than the one for which a graph was traced."""
+    if given is not value and not (type(given) is type(value) and given == value):
+        raise RuntimeError(f"{name} was {value!r} when the graph was traced, got {given!r}")
+
+
+def _taking_all(function: Any) -> Callable[..., Any]:
+    """The function with `*args` and `**kwargs` as its last arguments, which may be proxies."""
+    if not isinstance(function, FunctionType):
+        raise TraceError(f"{function} takes any arguments, and is no function of Python")
+    code = function.__code__
+    stars = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    count = code.co_argcount + code.co_kwonlyargcount + (code.co_flags & stars).bit_count()
+    whole = code.replace(co_argcount=count, co_kwonlyargcount=0, co_flags=code.co_flags & ~stars)
+    return FunctionType(whole, function.__globals__, closure=function.__closure__)
 
 
 def compatibility(is_backward_compatible: bool = True) -> Callable[[Any], Any]:
@@ -105,15 +128,25 @@ class Tracer(TracerBase):
     ) -> tuple[Callable[..., Any], list[Any]]:
         """The function and its arguments: a placeholder for each parameter."""
         given: list[Any] = [self.root] if is_module else []
+        named: dict[str, Any] = {}
+        starred: list[Any] = []
         for name, parameter in list(inspect.signature(root_fn).parameters.items())[is_module:]:
-            if concrete_args is not None and name in concrete_args:
-                given.append(concrete_args[name])
-                continue
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                continue
             default = () if parameter.default is parameter.empty else (parameter.default,)
-            given.append(self.create_proxy("placeholder", name, default, {}))
-        return root_fn, given
+            stars = _STARS.get(parameter.kind, "")
+            made: Any = self.create_proxy("placeholder", stars + name, default, {})
+            if concrete_args is not None and name in concrete_args:
+                value = concrete_args[name]
+                self.create_node("call_function", check_concrete, (made.node, value, name), {})
+                made = value
+            if stars:
+                starred.append(made)
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                named[name] = made
+            else:
+                given.append(made)
+        if starred:
+            return _taking_all(root_fn), [*given, *named.values(), *starred]
+        return functools.partial(root_fn, **named), given
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> Graph:
         """The graph of a module or a function.

@@ -47,7 +47,8 @@ class Graph:
         self._tracer_cls = tracer_cls
         self.nodes = Nodes()
         self._names: set[str] = set()
-        self._at: int | None = None  # where new nodes go; None is the end
+        # Before which nodes new ones go, by blocks; None is the end.
+        self._before: list[Node | None] = [None]
         self._codegen = CodeGen()
 
     # ---- making nodes ----
@@ -77,11 +78,8 @@ class Graph:
         node = Node(
             self, self._new_name(str(wish)), op, target, args or (), kwargs or {}, type_expr
         )
-        if self._at is None:
-            self.nodes.append(node)
-        else:
-            self.nodes.insert(self._at, node)
-            self._at += 1
+        before = self._before[-1]
+        self.nodes.insert(len(self.nodes) if before is None else self.nodes.index(before), node)
         return node
 
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
@@ -130,12 +128,15 @@ class Graph:
     # ---- changing it ----
 
     @contextlib.contextmanager
-    def _inserting(self, at: int | None) -> Iterator[None]:
-        before, self._at = self._at, at
+    def _inserting(self, at: int) -> Iterator[None]:
+        self._before.append(self._from(at))
         try:
             yield
         finally:
-            self._at = before
+            self._before.pop()
+
+    def _from(self, at: int) -> Node | None:
+        return self.nodes[at] if at < len(self.nodes) else None
 
     def inserting_before(self, n: Node | None = None) -> Any:
         """A block in which new nodes go before a node."""
@@ -143,13 +144,16 @@ class Graph:
 
     def inserting_after(self, n: Node | None = None) -> Any:
         """A block in which new nodes go behind a node."""
-        return self._inserting(None if n is None else self.nodes.index(n) + 1)
+        return self._inserting(len(self.nodes) if n is None else self.nodes.index(n) + 1)
 
     def erase_node(self, to_erase: Node) -> None:
         """Take out a node that nothing uses."""
         if to_erase.users:
             raise RuntimeError(f"erase_node: {to_erase} is used by {list(to_erase.users)}")
         to_erase._set((), {})
+        if to_erase in self._before:
+            after = self._from(self.nodes.index(to_erase) + 1)
+            self._before = [after if node is to_erase else node for node in self._before]
         self.nodes.remove(to_erase)
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
@@ -184,14 +188,24 @@ class Graph:
 
     def python_code(self, root_module: str = "self", **named: Any) -> PythonCode:
         """The text of a function `forward` and its globals."""
-        found: dict[str, Any] = {}
-        lines, parameters = [], [root_module]
+        given = {node: str(node.target).lstrip("*") for node in self.find_nodes(op="placeholder")}
+        found = dict.fromkeys([root_module, *given.values(), *[n.name for n in self.nodes]], _LOCAL)
+        parameters = [root_module, *[_parameter(node, found) for node in given]]
+        renamed = {node.name: name for node, name in given.items() if node.name != name}
+        lines = []
+        if renamed:
+            lines.append(f"    {', '.join(renamed)} = {', '.join(renamed.values())}")
+        last = {used: node for node in self.nodes for used in (node, *node.all_input_nodes)}
+        done: dict[Node, list[str]] = {}  # values that nothing after a node uses
+        for used, node in last.items():
+            done.setdefault(node, []).append(used.name)
         for node in self.nodes:
-            if node.op == "placeholder":
-                parameters.append(_parameter(node, found))
-            else:
+            if node.op != "placeholder":
                 lines.append(f"    {_line(node, root_module, found)}")
+                if node.op != "output" and node in done:
+                    lines[-1] += f";  {' = '.join(done[node])} = None"
         head = f"def forward({', '.join(parameters)}):"
+        found = {name: value for name, value in found.items() if value is not _LOCAL}
         return PythonCode("\n".join([head, *(lines or ["    pass"])]) + "\n", found)
 
     def __str__(self) -> str:
@@ -200,6 +214,9 @@ class Graph:
     def print_tabular(self) -> None:
         """Print the nodes."""
         print(self)
+
+
+_LOCAL = object()  # in a table of globals: a local variable has the name
 
 
 def _constant(value: Any, found: dict[str, Any]) -> str:
@@ -231,10 +248,8 @@ def _global(value: Any, wish: str, found: dict[str, Any]) -> str:
 
 
 def _parameter(node: Node, found: dict[str, Any]) -> str:
-    star = "*" * (len(str(node.target)) - len(str(node.target).lstrip("*")))
-    node.name = node.name.lstrip("_") if star else node.name
     default = f"={_constant(node.args[0], found)}" if node.args else ""
-    return f"{star}{node.name}{default}"
+    return f"{node.target}{default}"
 
 
 def _arguments(args: Any, kwargs: Any, found: dict[str, Any]) -> str:

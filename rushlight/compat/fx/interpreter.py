@@ -8,7 +8,7 @@ from typing import Any
 from rushlight.compat.fx._symbolic_trace import Tracer
 from rushlight.compat.fx.graph import Graph
 from rushlight.compat.fx.graph_module import GraphModule
-from rushlight.compat.fx.node import Node, map_arg
+from rushlight.compat.fx.node import Node, map_aggregate, map_arg
 from rushlight.compat.fx.proxy import Proxy
 
 
@@ -115,10 +115,10 @@ class Transformer(Interpreter):
     def transform(self) -> GraphModule:
         """The new module."""
         result = self.run()
-        self.new_graph.output(map_proxies(result))
+        self.new_graph.output(map_aggregate(result, node_of))
         return GraphModule(self.module, self.new_graph)
 
 
-def map_proxies(result: Any) -> Any:
-    """A result with nodes in the places of proxies."""
+def node_of(result: Any) -> Any:
+    """The node of a proxy; anything else itself."""
     return result.node if isinstance(result, Proxy) else result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from rushlight.utils._pytree import tree_map
 Target = Callable[..., Any] | str
 Argument = Any
 base_types = (str, int, float, bool, complex)
-_EFFECTS: set[Any] = set()
+_EFFECTS: set[Any] = {operator.setitem}
 
 
 def has_side_effect(fn: Any) -> Any:
@@ -116,9 +117,17 @@ class Node:
         )
         self._set(args, kwargs)
 
-    def replace_all_uses_with(self, replace_with: Node, *args: Any, **named: Any) -> list[Node]:
-        """Let every user of this node use another."""
-        users = list(self.users)
+    def replace_all_uses_with(
+        self,
+        replace_with: Node,
+        delete_user_cb: Callable[[Node], bool] = lambda user: True,
+        *,
+        propagate_meta: bool = False,
+    ) -> list[Node]:
+        """Let every user of this node, or those that the function names, use another."""
+        if propagate_meta:
+            replace_with.meta.update(self.meta)
+        users = [user for user in self.users if delete_user_cb(user)]
         for user in users:
             user.replace_input_with(self, replace_with)
         return users
@@ -144,5 +153,12 @@ class Node:
 
     def format_node(self, *args: Any) -> str:
         """A line of text."""
+        if self.op == "output":
+            return f"return {self._args[0]}"
         shown = getattr(self.target, "__name__", self.target)
-        return f"%{self.name} : {self.op}[target={shown}](args={self._args}, kwargs={self._kwargs})"
+        head = f"%{self.name} : [num_users={len(self.users)}] = {self.op}[target={shown}]"
+        if self.op == "placeholder":
+            return f"{head}(default={self._args[0]!r})" if self._args else head
+        return (
+            head if self.op == "get_attr" else f"{head}(args={self._args}, kwargs={self._kwargs})"
+        )

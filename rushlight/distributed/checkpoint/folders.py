@@ -62,7 +62,11 @@ def flattened(state: Any, path: str = "") -> dict[str, Any]:
         return {path: state}
     found: dict[str, Any] = {}
     for key, value in items:
-        found.update(flattened(value, f"{path}.{key}" if path else key))
+        inner = flattened(value, f"{path}.{key}" if path else key)
+        twice = next((name for name in inner if name in found), None)
+        if twice is not None:
+            raise RushlightError(f"checkpoint: two values of the state have the name {twice!r}")
+        found.update(inner)
     return found
 
 
@@ -395,7 +399,10 @@ def _load(state_dict: dict[str, Any], folder: Path, partial: bool) -> None:
         raise KeyError(f"checkpoint.load: {folder} has no {', '.join(missing)}")
     files: dict[str, list[tuple[str, _Piece]]] = {}
     for name, leaf in wanted.items():
-        if isinstance(leaf, Tensor):
+        if not isinstance(leaf, Tensor):
+            if name not in rest:
+                raise RushlightError(f"checkpoint.load: {name} is a tensor in {folder}")
+        else:
             for piece in _saved_pieces(name, leaf, index, folder):
                 files.setdefault(piece.file, []).append((name, piece))
     with no_grad():
@@ -403,7 +410,7 @@ def _load(state_dict: dict[str, Any], folder: Path, partial: bool) -> None:
             found = load_file(folder / file, "cpu")
             for name, piece in inside:
                 _copy_common(wanted[name], found[name], piece)
-    _replace(state_dict, rest, "")
+    _replaced(state_dict, rest, "")
 
 
 def _saved_pieces(name: str, leaf: Tensor, index: dict[str, Any], folder: Path) -> list[_Piece]:
@@ -446,11 +453,17 @@ def _is_plain(name: str) -> bool:
     return Path(name).name == name
 
 
-def _replace(state: Any, rest: dict[str, Any], path: str) -> None:
+def _replaced(state: Any, rest: dict[str, Any], path: str) -> Any:
+    """A state with what was saved in the places of numbers and strings; dicts and lists change."""
+    if not isinstance(state, (dict, list, tuple)):
+        return state if isinstance(state, Tensor) else rest[path]
     items = state.items() if isinstance(state, dict) else enumerate(state)
-    for key, value in list(items):
-        name = f"{path}.{key}" if path else str(key)
-        if isinstance(value, (dict, list)):
-            _replace(value, rest, name)
-        elif not isinstance(value, (Tensor, tuple)) and name in rest:
-            state[key] = rest[name]
+    made = {
+        key: _replaced(value, rest, f"{path}.{key}" if path else str(key)) for key, value in items
+    }
+    if isinstance(state, tuple):
+        kind: Any = type(state)
+        return kind(*made.values()) if hasattr(state, "_fields") else kind(made.values())
+    for key, value in made.items():
+        state[key] = value
+    return state

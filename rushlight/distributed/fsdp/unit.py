@@ -28,6 +28,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ from rushlight.tape.memory import replay
 from rushlight.tape.memory.checkpoint import Checkpoint
 from rushlight.tape.memory.vacancy import is_vacant, occupy, vacate
 from rushlight.tape.record.state import STATE, WALK, Changed
-from rushlight.tape.record.value import Leaf
+from rushlight.tape.record.value import Leaf, Output
 from rushlight.tensor import Tensor
 from rushlight.utils._pytree import tree_leaves, tree_map
 from rushlight.utils.checkpoint import is_checkpointing
@@ -262,7 +263,8 @@ class Unit:
         self.is_open = False
         self.missing: set[Piece] = set()  # those whose gradient is to come
         self.inputs = 0  # whose gradient is to come, where that is waited for
-        self.waits_for: list[Any] = []
+        # Records of inputs, weakly: a forward may have no backward, or a later one.
+        self.waits_for: list[tuple[weakref.ref[Any], int | None]] = []
 
     # ---- whole parameters ----
 
@@ -464,10 +466,11 @@ class Unit:
 
         for value in outputs:
             value.register_hook(begin)
+        waits_for = self.waits_for = [pair for pair in self.waits_for if pair[0]() is not None]
         if any(not piece.part.requires_grad for piece in self.pieces):
             for value in _tensors((args, named)):
                 if value.requires_grad:
-                    self.waits_for.append(value._node)
+                    waits_for.append(_weak(value._node))
                     value.register_hook(self._left)
 
     def _end(self, module: Module) -> None:
@@ -503,8 +506,7 @@ class Unit:
             for piece in self.pieces
             if piece.whole.requires_grad and walk.reaches(piece.whole._node)
         }
-        self.inputs = len([node for node in self.waits_for if walk.reaches(node)])
-        self.waits_for = []
+        self.inputs = len([pair for pair in self.waits_for if _is_reached(walk, *pair)])
         if not self.options.waits_to_gather:
             self._gather_ahead()
 
@@ -604,6 +606,21 @@ class Unit:
                     mine = mine.to(part.device, part.dtype, copy=True)
                 if leaf.__class__ is Leaf:  # rule 4 of Note [Units]
                     WALK.get().deliver(leaf, mine)
+
+
+def _weak(edge: Any) -> tuple[weakref.ref[Any], int | None]:
+    """A record without holding it: its node, and which result."""
+    return (
+        (weakref.ref(edge.node), edge.index) if type(edge) is Output else (weakref.ref(edge), None)
+    )
+
+
+def _is_reached(walk: Any, weak: weakref.ref[Any], index: int | None) -> bool:
+    node = weak()
+    if node is None:
+        return False
+    reached: bool = walk.reaches(node if index is None else Output(node, index))
+    return reached
 
 
 def own_attributes(parameter: Any) -> dict[str, Any]:

@@ -286,23 +286,23 @@ class FullyShardedDataParallel(Module):
         wrapped = [one for one in inside if not one.__dict__.get("_shows_whole")]
         seen: dict[Unit, list[int]] = {}
         shows = not rank0_only or resolved().rank() == 0
-        for unit in units:
-            unit.fill()
-            seen[unit] = [piece.whole._memory.version for piece in unit.pieces]
-            if shows:
-                unit.show(whole=True)
-            for piece in unit.pieces if with_grads else ():
-                part = piece.part.grad
-                piece.whole.grad = None if part is None else part.full_tensor().detach()
-        for one in wrapped:
-            one.__dict__["_shows_whole"] = shows
         try:
+            for unit in units:
+                unit.fill()
+                seen[unit] = [piece.whole._memory.version for piece in unit.pieces]
+                if shows:
+                    unit.show(whole=True)
+                for piece in unit.pieces if with_grads else ():
+                    part = piece.part.grad
+                    piece.whole.grad = None if part is None else part.full_tensor().detach()
+            for one in wrapped:
+                one.__dict__["_shows_whole"] = shows
             yield
         finally:
             for one in wrapped:
                 one.__dict__["_shows_whole"] = False
-            for unit in units:
-                _write_back(unit, seen[unit], writeback, with_grads)
+            for unit, versions in seen.items():
+                _write_back(unit, versions, writeback, with_grads)
 
     # ---- states ----
 

@@ -127,7 +127,9 @@ def _row(asked: Asked) -> list[Choice]:
         kept = Shard(d if d < dim or keepdim else d - 1)
         outs = tuple(Shard(d) if kind == "element" else kept for kind in formula.kinds)
         made.append(Choice(ins, outs))
-    apart = passes_of(op, tuple(asked.ins), dim) if isinstance(op, DeclaredRow) else None
+    # A declared derivative, which knows zeros and infinities, is none of the parts'.
+    can_part = isinstance(op, DeclaredRow) and not (asked.recorded and op.vjp)
+    apart = passes_of(op, tuple(asked.ins), dim) if can_part else None
     if apart is not None and len(shape) > dim and shape[dim] > 1:
         along = _along(asked.ins, shape, dim)
         smooth = set(apart.kinds) == {"sum"}

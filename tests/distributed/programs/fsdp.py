@@ -343,6 +343,33 @@ def frozen_and_unused():
         assert model[1].unused.weight.grad is None
 
 
+def frozen_in_two_graphs():
+    """Two forwards before their backwards; forwards without one hold nothing."""
+    model = made(lambda: nn.Sequential(Adapted(), Adapted(), nn.Linear(8, 2)))
+    for block in (model[0], model[1]):
+        fully_shard(block)
+    fully_shard(model)
+    xs = [torch.randn(4, 8, generator=torch.Generator().manual_seed(RANK + n)) for n in (0, 5)]
+    for x in xs:
+        model(x).square().sum().backward()
+    expected = [None if g is None else g.full_tensor().clone() for _, g in named_grads(model)]
+    for order in ((1, 0), (0, 1)):
+        model.zero_grad()
+        losses = [model(x).square().sum() for x in xs]
+        for n in order:
+            losses[n].backward()
+        del losses
+        found = [None if g is None else g.full_tensor() for _, g in named_grads(model)]
+        for a, b in zip(expected, found, strict=True):
+            assert (a is None) == (b is None) and (a is None or torch.allclose(a, b)), order
+    many = torch.ones(1 << 16, 8)
+    held = []
+    for _ in range(4):
+        model(many)
+        held.append(memory.allocated())
+    assert held[3] == held[1], held
+
+
 def named_grads(model):
     return [(n, p.grad) for n, p in model.named_parameters()]
 
@@ -516,6 +543,7 @@ CASES = (
         budgets,
         accumulation,
         frozen_and_unused,
+        frozen_in_two_graphs,
         failures,
         precision,
         prefetch,

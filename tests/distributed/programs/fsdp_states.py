@@ -162,6 +162,14 @@ def beginnings():
     with FSDP.summon_full_params(model, with_grads=True):
         assert model[1].up.weight.grad.shape == (21, 10)
     model.apply(lambda m: m.reset_parameters() if isinstance(m, nn.Linear) else None)
+    last = FSDP.fsdp_modules(model)[-1]._unit
+    last.fill = lambda: [][0]
+    try:
+        with FSDP.summon_full_params(model):
+            raise AssertionError("no room was missed")
+    except IndexError:
+        del last.fill
+    assert all(isinstance(p, DTensor) for p in model.parameters())
 
 
 def precisions():
