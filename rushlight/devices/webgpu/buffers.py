@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import ALL, DType, bfloat16, float16, float32, float64
+from rushlight.core.dtypes import ALL, FLOAT, DType, bfloat16, float16, float32, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared.allocator import Pool
@@ -145,15 +145,16 @@ def _limits(opened: Opened, marks: Callable[[], Marks] | None) -> Limits:
     largest = min(
         opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31
     )
-    wide = NATIVE_FLOAT64 in opened.features
+    dtypes = tuple(d for d in ALL if d is not float64 or NATIVE_FLOAT64 in opened.features)
     return Limits(
-        dtypes=tuple(d for d in ALL if d is not float64 or wide),
+        dtypes=dtypes,
         host_memory=False,
         asynchronous=True,
         largest_block=largest // 64 * 64,
         description=opened.description,
         convolves=("image", "back", "weights"),
         attends=_widest_heads(opened.limits),
+        adds=tuple(d for d in FLOAT if d in dtypes),
         software=opened.software,
         own=STATUS_WORDS * 4 + BLOCKS,
         marks=marks,
