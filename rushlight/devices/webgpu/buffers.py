@@ -16,6 +16,7 @@ from rushlight.devices.webgpu.driver import Driver
 from rushlight.devices.webgpu.marks import WebGPUMarks
 from rushlight.devices.webgpu.stream import BLOCKS
 from rushlight.emit.wgsl.attend import widest
+from rushlight.emit.wgsl.contract import Occupied, occupied_by_default
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64
 
 NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
@@ -42,6 +43,7 @@ class Buffers(Driver):
         self.users: dict[int, set[Any]] = {}  # by buffer: (Built, key) of the bind groups on it
         self.compiled: dict[Any, None] = {}  # (Built, aliases, form), the oldest first
         self.status_used = False
+        self.occupied: Occupied = occupied_by_default  # see Note [Measured tiles]
         self._buffers: dict[int, Any] = {}
         self._next = 1
         self._labels: dict[str, int] = {}
@@ -66,7 +68,7 @@ class Buffers(Driver):
             try:
                 buffer = self._create(nbytes)
             except self.errors:
-                self._read_status(1)  # freed blocks are destroyed when their work is done
+                self.wait()  # freed blocks are destroyed when their work is done
                 try:
                     buffer = self._create(nbytes)
                 except self.errors as error:
@@ -118,8 +120,12 @@ class Buffers(Driver):
     def synchronize(self) -> None:
         with self.lock:
             if not self.status_used:
-                self._read_status(1)  # a read waits for all work before it
+                self.wait()
             self._check_status()
+
+    def wait(self) -> None:
+        """Wait for all work, and leave errors for `synchronize`."""
+        self._read_status(1)  # a read waits for all work before it
 
     def _read_status(self, words: int) -> bytearray:
         content = bytearray(4 * words)

@@ -135,7 +135,7 @@ def build_launch(device: Buffers, kernel: Kernel) -> Launch:
 def _make_launch(built: Built, suffix: str) -> Launch:
     """A function that queues the dispatches of one launch; `suffix` is added to the form's name."""
     device, layout = built.device, built.layout
-    choose = schedule(built.kernel)
+    choose = schedule(built.kernel, device.occupied)
     count = len(layout.operands)
     sizes_end = count + layout.sizes
     widths = tuple(o.dtype.itemsize for o in layout.operands)

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rushlight.core.dtypes import DType
@@ -23,7 +23,9 @@ from rushlight.kernel.shapes import Contract
 
 DEPTH = 16  # of k in workgroup memory at a time
 LARGE, SMALL = 128, 64  # sides of a tile
-ENOUGH = 96  # large tiles of a product that occupy a GPU
+ENOUGH = 96  # large tiles of a product that occupy a GPU of which nothing else is known
+
+Occupied = Callable[[int], bool]  # whether so many large tiles occupy the GPU
 
 
 class Tiling(NamedTuple):
@@ -49,14 +51,22 @@ def is_vector_type(dtype: DType) -> bool:
     return dtype.itemsize == 4 or (dtype.itemsize == 2 and dtype.kind == "f")
 
 
+def occupied_by_default(tiles: int) -> bool:
+    return tiles >= ENOUGH
+
+
 def tiling(
-    dtype: DType, sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+    dtype: DType,
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    strides: Sequence[int],
+    occupied: Occupied,
 ) -> Tiling:
     """The tiled form of a launch."""
     x, y, m, n, k = sizes
     out, a, b = strides[:4], strides[4:8], strides[8:12]
-    many = x * y * -(-m // LARGE) * -(-n // LARGE) >= ENOUGH
-    side = LARGE if many and m > SMALL and n > SMALL else SMALL
+    tiles = x * y * -(-m // LARGE) * -(-n // LARGE)
+    side = LARGE if m > SMALL and n > SMALL and occupied(tiles) else SMALL
     per = 16 // dtype.itemsize if is_vector_type(dtype) else 0
 
     def way(offset: int, across: int, at: tuple[int, int, int, int]) -> str:
