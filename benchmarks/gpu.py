@@ -21,10 +21,12 @@ from typing import Any
 
 import gpu_attention
 import gpu_convolution
+import gpu_models
 import gpu_rows
 import torch
 import workloads
-from gpu_rows import Sizes, Work, seconds
+from gpu_models import Sizes, Work
+from gpu_rows import seconds
 
 import rushlight as rl
 from rushlight.devices.shared.registry import pool_of
@@ -138,25 +140,10 @@ def measured(case: Case, with_webgpu: bool) -> Row:
 # ---- models ----
 
 
-def _mlp(lib: Any, device: str) -> Work:
-    lib.manual_seed(0)
-    nn = lib.nn
-    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10)).to(device)
-    optimizer = lib.optim.Adam(model.parameters(), lr=1e-3)
-    x, y = lib.randn(32, 784).to(device), lib.randint(0, 10, (32,)).to(device)
-
-    def work() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return work
-
-
 def _resnet(dtype: str, tf32: bool) -> Make:
     def make(lib: Any, device: str) -> Work:
         gpu_convolution.set_tf32(tf32)
-        return gpu_convolution.resnet_step(lib, device, dtype)
+        return gpu_models.resnet_step(lib, device, dtype)
 
     return make
 
@@ -164,17 +151,17 @@ def _resnet(dtype: str, tf32: bool) -> Make:
 def model_cases() -> list[Case]:
     small = Sizes(64, 256, 6, 384, 6, 65, lower=False)
     return [
-        Case("GPT-2 124M step, 16 x 1024, bfloat16", gpu_rows.gpt_step, 0.95),
+        Case("GPT-2 124M step, 16 x 1024, bfloat16", gpu_models.gpt_step, 0.95),
         Case("ResNet-18 step, 128 images, TF32", _resnet("float32", True), 1.0),
         Case("ResNet-18 step, 128 images, float32", _resnet("float32", False), 1.0, TWICE),
         Case("ResNet-18 step, 128 images, bfloat16", _resnet("bfloat16", True), 1.0),
         Case(
             "GPT 6x384 step, 64 x 256, float32",
-            lambda lib, device: gpu_rows.gpt_step(lib, device, small),
+            lambda lib, device: gpu_models.gpt_step(lib, device, small),
             0.9,
             TWICE,
         ),
-        Case("MLP 784-256-10 step, batch 32, Adam", _mlp, 0.25),
+        Case("MLP 784-256-10 step, batch 32, Adam", gpu_models.mlp_step, 0.25),
         Case("chain of 100 ops of 8 floats, forward and backward", workloads.chain, 0.7),
         Case("demo GPT step, batch 64", lambda lib, d: workloads.gpt_step(lib, d, 64)[0], None),
     ]

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from gpu_models import BATCH, Work, resnet_step
 
 import rushlight as rl
 from rushlight.devices.shared.registry import pool_of
 
-Work = Callable[[], object]
 IMAGE, WEIGHT = (64, 128, 56, 56), (128, 128, 3, 3)
-BATCH = 128
 
 
 class Line(NamedTuple):
@@ -100,57 +99,6 @@ def passes(lib: Any, device: str, dtype: str) -> dict[str, Work]:
         "data gradient": gradient(data, x_leaf),
         "weight gradient": gradient(weights, w_leaf),
     }
-
-
-def resnet18(lib: Any) -> Any:
-    """For images of 32 x 32: a first convolution of 3 x 3 with stride 1, no pooling after it."""
-    nn, relu = lib.nn, lib.nn.functional.relu
-
-    class Block(nn.Module):
-        def __init__(self, into: int, out: int, step: int) -> None:
-            super().__init__()
-            self.first = nn.Conv2d(into, out, 3, step, 1, bias=False)
-            self.second = nn.Conv2d(out, out, 3, 1, 1, bias=False)
-            self.first_norm, self.second_norm = nn.BatchNorm2d(out), nn.BatchNorm2d(out)
-            self.short = nn.Identity()
-            if into != out or step != 1:
-                self.short = nn.Sequential(
-                    nn.Conv2d(into, out, 1, step, bias=False), nn.BatchNorm2d(out)
-                )
-
-        def forward(self, x: Any) -> Any:
-            y = relu(self.first_norm(self.first(x)))
-            return relu(self.second_norm(self.second(y)) + self.short(x))
-
-    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    for into, out, step in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
-        layers += [Block(into, out, step), Block(out, out, 1)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
-
-
-def resnet_step(lib: Any, device: str, dtype: str) -> Work:
-    """A step of SGD; with bfloat16 under autocast."""
-    lib.manual_seed(0)
-    model = resnet18(lib).to(device)
-    optimizer = lib.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    x = lib.randn(BATCH, 3, 32, 32).to(device)
-    y = lib.randint(0, 10, (BATCH,)).to(device)
-
-    def loss() -> Any:
-        return lib.nn.functional.cross_entropy(model(x), y)
-
-    def step() -> Any:
-        optimizer.zero_grad()
-        if dtype == "bfloat16":
-            with lib.autocast(device_type=device, dtype=lib.bfloat16):
-                value = loss()
-        else:
-            value = loss()
-        value.backward()
-        optimizer.step()
-        return value
-
-    return step
 
 
 def measured(name: str, ours: Work, theirs: Work, device: str = "cuda") -> Line:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from gpu_models import Work, gpt_step
 
 import rushlight as rl
 from rushlight.devices.shared.registry import pool_of
 
-Work = Callable[[], object]
 Make = Callable[[Any, str], Work]  # of a library and a device
 TOKENS, WIDTH, VOCABULARY = 16 * 1024, 768, 50304
 
@@ -291,74 +291,6 @@ def show(row: Timed) -> str:
 
 
 # ---- GPT-2 by kernel ----
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of a GPT; `lower`: in bfloat16 autocast."""
-
-    batch: int = 16
-    length: int = 1024
-    layers: int = 12
-    width: int = WIDTH
-    heads: int = 12
-    vocabulary: int = VOCABULARY
-    lower: bool = True
-
-
-def gpt_step(lib: Any, device: str, sizes: Sizes = Sizes()) -> Work:  # noqa: B008
-    """One step of a GPT with AdamW; the same text for both libraries."""
-    width, heads, vocabulary = sizes.width, sizes.heads, sizes.vocabulary
-    nn, functional = (
-        importlib.import_module(f"{lib.__name__}.{n}") for n in ("nn", "nn.functional")
-    )
-    optim = importlib.import_module(f"{lib.__name__}.optim")
-
-    class Block(nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.attend, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.widen, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-        def forward(self, x: Any) -> Any:
-            shape = x.shape
-            parts = self.attend(self.before(x)).split(width, dim=2)
-            q, k, v = (p.view(shape[0], shape[1], heads, -1).transpose(1, 2) for p in parts)
-            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.join(y.transpose(1, 2).reshape(*shape))
-            wide = functional.gelu(self.widen(self.between(x)), approximate="tanh")
-            return x + self.narrow(wide)
-
-    class Model(nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.words = nn.Embedding(vocabulary, width)
-            self.places = nn.Embedding(sizes.length, width)
-            self.blocks = nn.ModuleList([Block() for _ in range(sizes.layers)])
-            self.last = nn.LayerNorm(width)
-
-        def forward(self, x: Any, y: Any) -> Any:
-            h = self.words(x) + self.places(lib.arange(x.shape[1], device=device))
-            for block in self.blocks:
-                h = block(h)
-            logits = functional.linear(self.last(h), self.words.weight)
-            return functional.cross_entropy(logits.view(-1, vocabulary), y.view(-1))
-
-    lib.manual_seed(0)
-    model = Model().to(device)
-    optimizer = optim.AdamW(model.parameters(), lr=1e-4)
-    x, y = (lib.randint(0, vocabulary, (sizes.batch, sizes.length)).to(device) for _ in range(2))
-
-    def work() -> Any:
-        optimizer.zero_grad()
-        with lib.autocast(device, dtype=lib.bfloat16, enabled=sizes.lower):
-            loss = model(x, y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return work
 
 
 def by_kernel(work: Work, wait: Work) -> list[tuple[str, int, float]]:

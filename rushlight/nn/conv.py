@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.nn import init
+from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
-from rushlight.ops.nn import convolution, padding as borders
 from rushlight.ops.view.windows import Given, each
 from rushlight.tensor import Tensor
 
@@ -163,7 +162,7 @@ class _Forward(_Conv):
         convolve = type(self).function
         padding: Given | str = self.padding
         if self.padding_mode != "zeros":
-            input, padding = borders.pad(input, self._sides(), self.padding_mode), 0
+            input, padding = functional.pad(input, self._sides(), self.padding_mode), 0
         return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -177,7 +176,7 @@ class Conv1d(_Forward):
     """
 
     rank = 1
-    function = staticmethod(convolution.conv1d)
+    function = staticmethod(functional.conv1d)
 
 
 class Conv2d(_Forward):
@@ -187,14 +186,14 @@ class Conv2d(_Forward):
     """
 
     rank = 2
-    function = staticmethod(convolution.conv2d)
+    function = staticmethod(functional.conv2d)
 
 
 class Conv3d(_Forward):
     """Cross-correlation of (batch, channels, depth, height, width) with learned windows."""
 
     rank = 3
-    function = staticmethod(convolution.conv3d)
+    function = staticmethod(functional.conv3d)
 
 
 class _Transpose(_Conv):
@@ -267,18 +266,18 @@ class ConvTranspose1d(_Transpose):
     """The transpose of Conv1d."""
 
     rank = 1
-    function = staticmethod(convolution.conv_transpose1d)
+    function = staticmethod(functional.conv_transpose1d)
 
 
 class ConvTranspose2d(_Transpose):
     """The transpose of Conv2d."""
 
     rank = 2
-    function = staticmethod(convolution.conv_transpose2d)
+    function = staticmethod(functional.conv_transpose2d)
 
 
 class ConvTranspose3d(_Transpose):
     """The transpose of Conv3d."""
 
     rank = 3
-    function = staticmethod(convolution.conv_transpose3d)
+    function = staticmethod(functional.conv_transpose3d)

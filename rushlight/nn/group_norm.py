@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
+from rushlight.nn import functional
 from rushlight.nn.module import Module
 from rushlight.nn.norm import _NormBase, _scale, _shift, reset_affine
 from rushlight.nn.parameter import Parameter
-from rushlight.ops.nn import group_norm
 from rushlight.ops.view import views
 from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
@@ -48,7 +48,7 @@ class GroupNorm(Module):
         reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return group_norm.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -82,7 +82,7 @@ class RMSNorm(Module):
         reset_affine(self.weight, None)
 
     def forward(self, input: Tensor) -> Tensor:
-        return group_norm.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+        return functional.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
         return (
@@ -98,7 +98,7 @@ class LocalResponseNorm(Module):
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Tensor) -> Tensor:
-        return group_norm.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
@@ -130,7 +130,7 @@ class _InstanceNorm(_NormBase):
         self._check_input_dim(input)
         alone = len(input.shape) == self._get_no_batch_dim()
         batch = views.unsqueeze(input, 0) if alone else input
-        y = group_norm.instance_norm(
+        y = functional.instance_norm(
             batch,
             self.running_mean,
             self.running_var,

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.nn import init
+from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
-from rushlight.ops.linalg.matmul import linear
-from rushlight.ops.view import views
 from rushlight.ops.view.reshaping import unflatten
 from rushlight.tensor import Tensor
 
@@ -50,7 +48,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (
@@ -82,7 +80,7 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def forward(self, input: Tensor) -> Tensor:
-        return views.flatten(input, self.start_dim, self.end_dim)
+        return input.flatten(self.start_dim, self.end_dim)
 
     def extra_repr(self) -> str:
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

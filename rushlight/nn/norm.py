@@ -7,11 +7,10 @@ from typing import Any, ClassVar
 
 from rushlight.core.dtypes import DType, int64
 from rushlight.core.errors import ShapeError
-from rushlight.nn import init
+from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
-from rushlight.ops.nn import norms
 from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
 
@@ -64,7 +63,7 @@ class LayerNorm(Module):
         reset_affine(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        return norms.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+        return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
@@ -161,7 +160,7 @@ class _BatchNorm(_NormBase):
         learns = self.training and self.track_running_stats
         # Else the statistics are neither changed nor read.
         known = learns or not self.training
-        made = norms.batch_norm(
+        made = functional.batch_norm(
             input,
             self.running_mean if known else None,
             self.running_var if known else None,

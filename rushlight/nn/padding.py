@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.errors import ShapeError
+from rushlight.nn import functional
 from rushlight.nn.module import Module
-from rushlight.ops.nn import padding
 from rushlight.ops.view.windows import numbers
 from rushlight.tensor import Tensor
 
@@ -36,7 +36,7 @@ class _Pad(Module):
                 f"{type(self).__name__}: input must have {self.rank + 1} or {self.rank + 2} "
                 f"dimensions, got {input._spec!r}"
             )
-        return padding.pad(input, self.padding, self.mode)
+        return functional.pad(input, self.padding, self.mode)
 
     def extra_repr(self) -> str:
         return str(self.padding)
@@ -48,7 +48,7 @@ class _Constant(_Pad):
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
-        return padding.pad(input, self.padding, "constant", self.value)
+        return functional.pad(input, self.padding, "constant", self.value)
 
     def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"

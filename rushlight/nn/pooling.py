@@ -7,7 +7,6 @@ from typing import Any
 
 from rushlight.nn import functional
 from rushlight.nn.module import Module
-from rushlight.ops.nn import adaptive_pooling, pooling
 from rushlight.ops.nn.adaptive_pooling import Wanted
 from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
@@ -57,19 +56,19 @@ class _MaxPool(Module):
 class MaxPool1d(_MaxPool):
     """The largest element of each window of a length."""
 
-    function = staticmethod(pooling.max_pool1d)
+    function = staticmethod(functional.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
     """The largest element of each window of height and width."""
 
-    function = staticmethod(pooling.max_pool2d)
+    function = staticmethod(functional.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
     """The largest element of each window of depth, height and width."""
 
-    function = staticmethod(pooling.max_pool3d)
+    function = staticmethod(functional.max_pool3d)
 
 
 class AvgPool1d(Module):
@@ -91,7 +90,7 @@ class AvgPool1d(Module):
         self.count_include_pad = count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        return pooling.avg_pool1d(
+        return functional.avg_pool1d(
             input,
             self.kernel_size,
             self.stride,
@@ -128,7 +127,7 @@ class _AvgPool(AvgPool1d):
 class AvgPool2d(_AvgPool):
     """The mean of each window of height and width; the stride defaults to the window's size."""
 
-    function = staticmethod(pooling.avg_pool2d)
+    function = staticmethod(functional.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
@@ -137,7 +136,7 @@ class AvgPool3d(_AvgPool):
     The stride defaults to the window's size.
     """
 
-    function = staticmethod(pooling.avg_pool3d)
+    function = staticmethod(functional.avg_pool3d)
 
 
 class _LPPool(Module):
@@ -172,19 +171,19 @@ class _LPPool(Module):
 class LPPool1d(_LPPool):
     """The p-norm of each window of a length."""
 
-    function = staticmethod(pooling.lp_pool1d)
+    function = staticmethod(functional.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
     """The p-norm of each window of height and width."""
 
-    function = staticmethod(pooling.lp_pool2d)
+    function = staticmethod(functional.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
     """The p-norm of each window of depth, height and width."""
 
-    function = staticmethod(pooling.lp_pool3d)
+    function = staticmethod(functional.lp_pool3d)
 
 
 class _Adaptive(Module):
@@ -211,19 +210,19 @@ class _AdaptiveAvg(_Adaptive):
 class AdaptiveAvgPool1d(_AdaptiveAvg):
     """Means of windows of a length; the number of windows is given."""
 
-    function = staticmethod(adaptive_pooling.adaptive_avg_pool1d)
+    function = staticmethod(functional.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvg):
     """Means of windows of height and width; the number of windows is given."""
 
-    function = staticmethod(adaptive_pooling.adaptive_avg_pool2d)
+    function = staticmethod(functional.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvg):
     """Means of windows of depth, height and width; the number of windows is given."""
 
-    function = staticmethod(adaptive_pooling.adaptive_avg_pool3d)
+    function = staticmethod(functional.adaptive_avg_pool3d)
 
 
 class _AdaptiveMax(_Adaptive):
@@ -239,19 +238,19 @@ class _AdaptiveMax(_Adaptive):
 class AdaptiveMaxPool1d(_AdaptiveMax):
     """The largest of windows of a length; the number of windows is given."""
 
-    function = staticmethod(adaptive_pooling.adaptive_max_pool1d)
+    function = staticmethod(functional.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
     """The largest of windows of height and width; the number of windows is given."""
 
-    function = staticmethod(adaptive_pooling.adaptive_max_pool2d)
+    function = staticmethod(functional.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
     """The largest of windows of depth, height and width; the number of windows is given."""
 
-    function = staticmethod(adaptive_pooling.adaptive_max_pool3d)
+    function = staticmethod(functional.adaptive_max_pool3d)
 
 
 class _FractionalMaxPool(Module):

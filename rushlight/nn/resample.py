@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight.nn import functional
 from rushlight.nn.module import Module
-from rushlight.ops.nn import interpolate, pixel_shuffle
 from rushlight.ops.view.windows import Given
 from rushlight.tensor import Tensor
 
@@ -33,7 +33,7 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return interpolate.interpolate(
+        return functional.interpolate(
             input,
             self.size,
             self.scale_factor,
@@ -76,7 +76,7 @@ class PixelShuffle(Module):
         self.upscale_factor = upscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return pixel_shuffle.pixel_shuffle(input, self.upscale_factor)
+        return functional.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -90,7 +90,7 @@ class PixelUnshuffle(Module):
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return pixel_shuffle.pixel_unshuffle(input, self.downscale_factor)
+        return functional.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -104,7 +104,7 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
-        return pixel_shuffle.channel_shuffle(input, self.groups)
+        return functional.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"
@@ -125,9 +125,7 @@ class Unfold(Module):
         )
 
     def forward(self, input: Tensor) -> Tensor:
-        return pixel_shuffle.im2col(
-            input, self.kernel_size, self.dilation, self.padding, self.stride
-        )
+        return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return (
@@ -151,7 +149,7 @@ class Fold(Unfold):
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        return pixel_shuffle.fold(
+        return functional.fold(
             input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
         )
 

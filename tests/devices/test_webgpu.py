@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -231,6 +232,40 @@ def test_a_lost_device_says_how_to_open_it_again(
     again.device.build(ADD_ONE)(address, address, 2)
     again.device.copy_out(address, memoryview(back))
     assert np.array_equal(np.frombuffer(back, "f4"), [2, 2])
+
+
+def test_four_hundred_dispatches_are_one_submit(
+    require_device: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_device("webgpu")
+    device = registry.pool_of("webgpu").device
+    x = torch.ones(4, device="webgpu")
+    x + 1
+    device.synchronize()
+    submits, submit = [], device.gpu.queue.submit
+    monkeypatch.setattr(device.gpu.queue, "submit", lambda work: (submits.append(0), submit(work)))
+    for _ in range(400):
+        x = x + 1
+    assert not submits
+    assert x.tolist() == [401.0] * 4
+
+
+def test_a_type_name_is_parsed_without_other_typedefs(
+    require_device: Callable[[str], str],
+) -> None:
+    """See `webgpu/type_names.py`."""
+    require_device("webgpu")
+    ffi = importlib.import_module("wgpu.backends.wgpu_native._ffi").ffi
+    short, whole = ffi._parser._parse, type(ffi._parser)._parse
+    for name in ("WGPULimits *", "void(WGPUDevice const *, WGPUStringView)", "uint8_t[3]"):
+        text = f"void __dummy(\n{name}\n);"
+        assert len(short(text)[0].ext) < 60 < 400 < len(whole(ffi._parser, text)[0].ext)
+        quick = ffi._parser.parse_type(name)
+        ffi._parser._parse = whole.__get__(ffi._parser)
+        try:
+            assert quick == ffi._parser.parse_type(name)
+        finally:
+            ffi._parser._parse = short
 
 
 def test_reopening_what_is_not_open_is_no_error() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rushlight as rl
 from rushlight.core.dtypes import (
     DType,
     bool_,
@@ -34,8 +35,10 @@ from rushlight.devices.cuda.stub import Arguments, Driver, make_caller, make_lau
 from rushlight.devices.reference import ReferenceDevice, view_memory
 from rushlight.emit.cuda.kernels import emit
 from rushlight.kernel.shapes import Contract, Convolve, Gather, Map, Scatter
+from rushlight.ops.nn import channel_norm
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, param
+from rushlight.tape.record.op import Plan
 from tests.devices import cuda_launches as cases
 from tests.emit.cuda_emulation import Emulator
 
@@ -178,6 +181,31 @@ def test_emulated_softmax(emulated: Callable):
     want, _ = launched(ReferenceDevice().build, case)
     got, _ = launched(emulated, case)
     assert cases.differs(case, 0, got[0], want[0]) is None
+
+
+@pytest.mark.parametrize("dtype", [rl.float32, rl.bfloat16], ids=str)
+def test_emulated_batch_norm(emulated: Callable, monkeypatch, dtype: rl.dtype):
+    """The launches of a batch norm and of its gradient: Note [Channel norm]."""
+    rl.manual_seed(0)
+    x, g = (rl.randn(5, 3, 4, 7).to(dtype) for _ in range(2))
+    w, b = rl.randn(3), rl.randn(3)
+    norm, gradient = channel_norm._norm, channel_norm._gradient
+    want = norm.make_plan([v._spec for v in (x, w, b)], (0.01, None))
+    want_back = gradient.make_plan([v._spec for v in (g, x, w, b, w)], ())
+    monkeypatch.setattr(channel_norm, "built", lambda pool, kernel: emulated(kernel))
+    got = norm.make_plan(want.ins, want.static)
+    got_back = gradient.make_plan(want_back.ins, ())
+
+    def results(forward: Plan, back: Plan) -> list[rl.Tensor]:
+        y, dx = rl.empty_like(x), rl.empty_like(x)
+        mean, rstd, along, level = (rl.empty(3) for _ in range(4))
+        forward.launch(*[v.data_ptr() for v in (y, mean, rstd, x, w, b)])
+        back.launch(*[v.data_ptr() for v in (dx, along, level, g, x, mean, rstd, w)])
+        return [y, mean, rstd, dx, along, level]
+
+    found = zip(results(got, got_back), results(want, want_back), strict=True)
+    for ours, theirs in found:
+        rl.testing.assert_close(ours, theirs)
 
 
 # ---- lists ----

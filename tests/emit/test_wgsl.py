@@ -89,6 +89,11 @@ CASES: dict[str, tuple[Kernel, frozenset[str], tuple[int, ...] | None, str]] = {
     "contract_plain_more": (Contract(t.bfloat16, t.float32), PLAIN, None, "+"),
     "contract_tiled_scaled": (Contract(t.bfloat16, t.float32, True), PLAIN, None, "tiled:kgv:64"),
     "contract_plain_scaled": (Contract(t.float16, t.float32, True), PLAIN, None, ""),
+    "contract_tiled_added": (
+        Contract(t.bfloat16, t.float32, added=True),
+        *(PLAIN, None, "tiled:kgv:64"),
+    ),
+    "contract_plain_added": (Contract(t.float32, t.float32, added=True), PLAIN, None, ""),
     "gather": (Gather(t.float32, t.int64), PLAIN, None, ""),
     "scatter_add": (Scatter(t.float16, t.int32), PLAIN, None, ""),
     "scatter_max": (Scatter(t.float16, t.int32, "max"), PLAIN, None, ""),

@@ -243,30 +243,30 @@ fn main(
     }
     if ((first_m + 0u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
         let at0_0 = batch_o + (first_m + 0u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
-        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at0_0 + 0u * launch.stride0_3, (load0(at0_0 + 0u * launch.stride0_3) + sum0_0.x)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at0_0 + 1u * launch.stride0_3, (load0(at0_0 + 1u * launch.stride0_3) + sum0_0.y)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at0_0 + 2u * launch.stride0_3, (load0(at0_0 + 2u * launch.stride0_3) + sum0_0.z)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at0_0 + 3u * launch.stride0_3, (load0(at0_0 + 3u * launch.stride0_3) + sum0_0.w)); }
+        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at0_0 + 0u * launch.stride0_3, load0(at0_0 + 0u * launch.stride0_3) + sum0_0.x); }
+        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at0_0 + 1u * launch.stride0_3, load0(at0_0 + 1u * launch.stride0_3) + sum0_0.y); }
+        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at0_0 + 2u * launch.stride0_3, load0(at0_0 + 2u * launch.stride0_3) + sum0_0.z); }
+        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at0_0 + 3u * launch.stride0_3, load0(at0_0 + 3u * launch.stride0_3) + sum0_0.w); }
     }
     if ((first_m + 1u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
         let at1_0 = batch_o + (first_m + 1u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
-        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at1_0 + 0u * launch.stride0_3, (load0(at1_0 + 0u * launch.stride0_3) + sum1_0.x)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at1_0 + 1u * launch.stride0_3, (load0(at1_0 + 1u * launch.stride0_3) + sum1_0.y)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at1_0 + 2u * launch.stride0_3, (load0(at1_0 + 2u * launch.stride0_3) + sum1_0.z)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at1_0 + 3u * launch.stride0_3, (load0(at1_0 + 3u * launch.stride0_3) + sum1_0.w)); }
+        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at1_0 + 0u * launch.stride0_3, load0(at1_0 + 0u * launch.stride0_3) + sum1_0.x); }
+        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at1_0 + 1u * launch.stride0_3, load0(at1_0 + 1u * launch.stride0_3) + sum1_0.y); }
+        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at1_0 + 2u * launch.stride0_3, load0(at1_0 + 2u * launch.stride0_3) + sum1_0.z); }
+        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at1_0 + 3u * launch.stride0_3, load0(at1_0 + 3u * launch.stride0_3) + sum1_0.w); }
     }
     if ((first_m + 2u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
         let at2_0 = batch_o + (first_m + 2u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
-        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at2_0 + 0u * launch.stride0_3, (load0(at2_0 + 0u * launch.stride0_3) + sum2_0.x)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at2_0 + 1u * launch.stride0_3, (load0(at2_0 + 1u * launch.stride0_3) + sum2_0.y)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at2_0 + 2u * launch.stride0_3, (load0(at2_0 + 2u * launch.stride0_3) + sum2_0.z)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at2_0 + 3u * launch.stride0_3, (load0(at2_0 + 3u * launch.stride0_3) + sum2_0.w)); }
+        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at2_0 + 0u * launch.stride0_3, load0(at2_0 + 0u * launch.stride0_3) + sum2_0.x); }
+        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at2_0 + 1u * launch.stride0_3, load0(at2_0 + 1u * launch.stride0_3) + sum2_0.y); }
+        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at2_0 + 2u * launch.stride0_3, load0(at2_0 + 2u * launch.stride0_3) + sum2_0.z); }
+        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at2_0 + 3u * launch.stride0_3, load0(at2_0 + 3u * launch.stride0_3) + sum2_0.w); }
     }
     if ((first_m + 3u + lane / 16u * 4u) < launch.size2 && (first_n + 0u + lane % 16u * 4u) < launch.size3) {
         let at3_0 = batch_o + (first_m + 3u + lane / 16u * 4u) * launch.stride0_2 + (first_n + 0u + lane % 16u * 4u) * launch.stride0_3;
-        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at3_0 + 0u * launch.stride0_3, (load0(at3_0 + 0u * launch.stride0_3) + sum3_0.x)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at3_0 + 1u * launch.stride0_3, (load0(at3_0 + 1u * launch.stride0_3) + sum3_0.y)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at3_0 + 2u * launch.stride0_3, (load0(at3_0 + 2u * launch.stride0_3) + sum3_0.z)); }
-        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at3_0 + 3u * launch.stride0_3, (load0(at3_0 + 3u * launch.stride0_3) + sum3_0.w)); }
+        if ((first_n + 0u + lane % 16u * 4u) + 0u < launch.size3) { store0(at3_0 + 0u * launch.stride0_3, load0(at3_0 + 0u * launch.stride0_3) + sum3_0.x); }
+        if ((first_n + 0u + lane % 16u * 4u) + 1u < launch.size3) { store0(at3_0 + 1u * launch.stride0_3, load0(at3_0 + 1u * launch.stride0_3) + sum3_0.y); }
+        if ((first_n + 0u + lane % 16u * 4u) + 2u < launch.size3) { store0(at3_0 + 2u * launch.stride0_3, load0(at3_0 + 2u * launch.stride0_3) + sum3_0.z); }
+        if ((first_n + 0u + lane % 16u * 4u) + 3u < launch.size3) { store0(at3_0 + 3u * launch.stride0_3, load0(at3_0 + 3u * launch.stride0_3) + sum3_0.w); }
     }
 }

@@ -157,3 +157,28 @@ def test_halves_with_weights_in_float32(dtype, shape, training):
     rl.testing.assert_close(y.float(), want, rtol=0.02, atol=0.02)
     y.sum().backward()
     assert x.grad.dtype is dtype and layer.weight.grad.dtype is rl.float32
+
+
+@pytest.mark.parametrize("pixels", [(), (2,), (5, 4)])
+def test_weights_in_float32_are_not_rounded(pixels, device):
+    """A bfloat16 next to 257 is 256 or 258, and 256 + 1 / 2 is none."""
+    x = rl.tensor([1.0, -1.0]).repeat_interleave(20).view(40, 1).expand(40, 3)
+    x = x.reshape(40, 3, *[1] * len(pixels)).expand(40, 3, *pixels).to(device)
+    x = x.to(rl.bfloat16).requires_grad_()
+    w, b = (rl.full((3,), v, device=device, requires_grad=True) for v in (257.0, -256.5))
+    y = F.batch_norm(x, None, None, w, b, training=True, eps=0.0)
+    assert y.dtype is rl.bfloat16
+    assert y[0].unique().tolist() == [0.5] and y[39].unique().tolist() == [-512.0]
+    y.backward(rl.ones_like(y) * (1 + x.detach()) / 2)  # sum: 20 of each pixel
+    count = 20 * x[0, 0].numel()
+    assert w.grad.tolist() == b.grad.tolist() == [count] * 3
+
+
+def test_layer_norm_of_halves_with_weights_in_float32(device):
+    x = rl.tensor([1.0, -1.0]).repeat(257, 2).to(rl.bfloat16).to(device).requires_grad_()
+    w, b = (rl.full((4,), v, device=device, requires_grad=True) for v in (257.0, -256.5))
+    y = F.layer_norm(x, (4,), w, b, eps=0.0)
+    assert y.dtype is rl.bfloat16
+    assert y[0].tolist() == [0.5, -512.0] * 2
+    y.backward(rl.ones_like(y))
+    assert w.grad.tolist() == [257.0, -257.0] * 2 and b.grad.tolist() == [257.0] * 4

@@ -9,6 +9,7 @@ from typing import Any
 from rushlight.core import config
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import numbered
+from rushlight.devices.webgpu.type_names import shorten_lookups
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64, NATIVE_INT64, SUBGROUPS
 
 _USEFUL = (NATIVE_INT64, NATIVE_FLOAT64, SUBGROUPS)
@@ -57,6 +58,7 @@ def _library() -> Any:
             "webgpu", f"the package wgpu does not import ({error})", "pip install wgpu"
         ) from error
     config.give_runtime_folder()
+    shorten_lookups()
     return wgpu
 
 

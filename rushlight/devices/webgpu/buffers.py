@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight.core.dtypes import ALL, DType, bfloat16, float16, float32, float64
+from rushlight.core.dtypes import ALL, FLOAT, DType, bfloat16, float16, float32, float64
 from rushlight.core.errors import BoundsError, DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared.allocator import Pool
@@ -16,6 +16,7 @@ from rushlight.devices.webgpu.driver import Driver
 from rushlight.devices.webgpu.marks import WebGPUMarks
 from rushlight.devices.webgpu.stream import BLOCKS
 from rushlight.emit.wgsl.attend import widest
+from rushlight.emit.wgsl.contract import Occupied, occupied_by_default
 from rushlight.emit.wgsl.types import NATIVE_FLOAT64
 
 NUMBER_BITS = 40  # an address is (buffer number << 40) + byte offset
@@ -42,6 +43,7 @@ class Buffers(Driver):
         self.users: dict[int, set[Any]] = {}  # by buffer: (Built, key) of the bind groups on it
         self.compiled: dict[Any, None] = {}  # (Built, aliases, form), the oldest first
         self.status_used = False
+        self.occupied: Occupied = occupied_by_default  # see Note [Measured tiles]
         self._buffers: dict[int, Any] = {}
         self._next = 1
         self._labels: dict[str, int] = {}
@@ -66,7 +68,7 @@ class Buffers(Driver):
             try:
                 buffer = self._create(nbytes)
             except self.errors:
-                self._read_status(1)  # freed blocks are destroyed when their work is done
+                self.wait()  # freed blocks are destroyed when their work is done
                 try:
                     buffer = self._create(nbytes)
                 except self.errors as error:
@@ -118,8 +120,12 @@ class Buffers(Driver):
     def synchronize(self) -> None:
         with self.lock:
             if not self.status_used:
-                self._read_status(1)  # a read waits for all work before it
+                self.wait()
             self._check_status()
+
+    def wait(self) -> None:
+        """Wait for all work, and leave errors for `synchronize`."""
+        self._read_status(1)  # a read waits for all work before it
 
     def _read_status(self, words: int) -> bytearray:
         content = bytearray(4 * words)
@@ -145,15 +151,16 @@ def _limits(opened: Opened, marks: Callable[[], Marks] | None) -> Limits:
     largest = min(
         opened.limits["max-storage-buffer-binding-size"], opened.limits["max-buffer-size"], 1 << 31
     )
-    wide = NATIVE_FLOAT64 in opened.features
+    dtypes = tuple(d for d in ALL if d is not float64 or NATIVE_FLOAT64 in opened.features)
     return Limits(
-        dtypes=tuple(d for d in ALL if d is not float64 or wide),
+        dtypes=dtypes,
         host_memory=False,
         asynchronous=True,
         largest_block=largest // 64 * 64,
         description=opened.description,
         convolves=("image", "back", "weights"),
         attends=_widest_heads(opened.limits),
+        adds=tuple(d for d in FLOAT if d in dtypes),
         software=opened.software,
         own=STATUS_WORDS * 4 + BLOCKS,
         marks=marks,

@@ -9,6 +9,7 @@ from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.buffers import Buffers
 from rushlight.devices.webgpu.launch import build_launch
 from rushlight.devices.webgpu.probe import probe_fma, probe_lanes
+from rushlight.devices.webgpu.tuning import Measured
 from rushlight.emit.wgsl.kernels import emit
 from rushlight.emit.wgsl.types import FUSED, LANES, SUBGROUPS
 from rushlight.kernel.shapes import Kernel, Library
@@ -25,6 +26,7 @@ class WebGPUDevice(Buffers):
             self.features |= {FUSED}
         if SUBGROUPS in self.features and probe_lanes(self):
             self.features |= {LANES}
+        self.occupied = Measured(self)
 
     def emit(self, kernel: Kernel) -> str:
         if isinstance(kernel, Library):

@@ -135,7 +135,7 @@ def build_launch(device: Buffers, kernel: Kernel) -> Launch:
 def _make_launch(built: Built, suffix: str) -> Launch:
     """A function that queues the dispatches of one launch; `suffix` is added to the form's name."""
     device, layout = built.device, built.layout
-    choose = schedule(built.kernel)
+    choose = schedule(built.kernel, device.occupied)
     count = len(layout.operands)
     sizes_end = count + layout.sizes
     widths = tuple(o.dtype.itemsize for o in layout.operands)
@@ -214,16 +214,18 @@ def _contract_in_stretches(launch: Launch, more: Launch, widths: Sequence[int]) 
 
     A half's sum is rounded in between.
     """
+    operands = len(widths)
 
     def stretched(*numbers: Any) -> None:
-        out, a, b, x, y, m, n, count, *strides = numbers
+        x, y, m, n, count, *strides = numbers[operands:]
         if count <= LONGEST_WALK:
             launch(*numbers)
             return
+        out, a, b, *added = numbers[:operands]
         for start in range(0, count, LONGEST_WALK):
             here = (a + start * strides[7] * widths[1], b + start * strides[10] * widths[2])
             (more if start else launch)(
-                out, *here, x, y, m, n, min(LONGEST_WALK, count - start), *strides
+                out, *here, *added, x, y, m, n, min(LONGEST_WALK, count - start), *strides
             )
 
     return stretched

@@ -21,7 +21,7 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.dispatch import dispatcher
 
-BATCH = 256  # dispatches in one submit
+BATCH = 512  # dispatches in one submit: those of a step of a small GPT
 BLOCKS = 1 << 17  # bytes of launch blocks
 MOST_GROUPS = 65535  # workgroups per dimension
 MOST_WORK = 1 << 35  # steps in one submit: driver watchdogs end long ones

@@ -2,7 +2,7 @@
 
 # Note [Products in WGSL]
 1. Both forms add in ascending k, so neither the form nor its tile changes a sum's bits. With `more`
-   the sum is added to the output.
+   the sum is added to the output, which has what else is added already.
 2. A tile of the output is 128 x 128 or 64 x 64, of which each of 16 x 16 invocations has rows and
    columns in groups of four. Workgroup memory holds DEPTH of k; the next DEPTH are on their way
    from memory meanwhile.
@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rushlight.core.dtypes import DType
@@ -23,7 +23,9 @@ from rushlight.kernel.shapes import Contract
 
 DEPTH = 16  # of k in workgroup memory at a time
 LARGE, SMALL = 128, 64  # sides of a tile
-ENOUGH = 96  # large tiles of a product that occupy a GPU
+ENOUGH = 96  # large tiles of a product that occupy a GPU of which nothing else is known
+
+Occupied = Callable[[int], bool]  # whether so many large tiles occupy the GPU
 
 
 class Tiling(NamedTuple):
@@ -49,14 +51,22 @@ def is_vector_type(dtype: DType) -> bool:
     return dtype.itemsize == 4 or (dtype.itemsize == 2 and dtype.kind == "f")
 
 
+def occupied_by_default(tiles: int) -> bool:
+    return tiles >= ENOUGH
+
+
 def tiling(
-    dtype: DType, sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int]
+    dtype: DType,
+    sizes: Sequence[int],
+    offsets: Sequence[int],
+    strides: Sequence[int],
+    occupied: Occupied,
 ) -> Tiling:
     """The tiled form of a launch."""
     x, y, m, n, k = sizes
     out, a, b = strides[:4], strides[4:8], strides[8:12]
-    many = x * y * -(-m // LARGE) * -(-n // LARGE) >= ENOUGH
-    side = LARGE if many and m > SMALL and n > SMALL else SMALL
+    tiles = x * y * -(-m // LARGE) * -(-n // LARGE)
+    side = LARGE if m > SMALL and n > SMALL and occupied(tiles) else SMALL
     per = 16 // dtype.itemsize if is_vector_type(dtype) else 0
 
     def way(offset: int, across: int, at: tuple[int, int, int, int]) -> str:
@@ -89,7 +99,8 @@ def plain_contract_text(module: Module, kernel: Contract, more: bool = False) ->
         else printer.apply("fma", compute, ["a", "b", "sum"])
     )
     there = module.at(0, ["x", "y", "m", "n"])
-    total = _total(module, kernel, "sum", there, more)
+    beside = module.at(3, ["x", "y", "m", "n"]) if kernel.added else ""
+    total = _total(module, kernel, "sum", there, beside, more)
     put = module.store(0, there, printer.cast(total, compute, dtype))
     return module.text(
         GROUP,
@@ -107,24 +118,18 @@ def plain_contract_text(module: Module, kernel: Contract, more: bool = False) ->
     )
 
 
-def _total(module: Module, kernel: Contract, made: str, there: str, more: bool) -> str:
-    """What is stored for a sum: scaled, and with what is there."""
+def _total(module: Module, kernel: Contract, made: str, there: str, beside: str, more: bool) -> str:
+    """What is stored for a sum: scaled, and with what is there, or `beside` it in operand 3."""
     printer, compute = module.printer, kernel.compute
-    if not kernel.scaled and not more:
+    if not (kernel.scaled or kernel.added or more):
         return made
-    before = printer.cast(module.load(0, there), kernel.dtype, compute)
+    operand, place = (3, beside) if kernel.added and not more else (0, there)
+    before = printer.cast(module.load(operand, place), kernel.dtype, compute)
     if kernel.scaled:
         alpha, beta = (param_text(i, compute, module.features) for i in range(2))
         made = printer.apply("mul", compute, [alpha, made])
         before = before if more else printer.apply("mul", compute, [beta, before])
     return printer.apply("add", compute, [before, made])
-
-
-def _tiled_total(module: Module, kernel: Contract, made: str, there: str, more: bool) -> str:
-    """`_total` of a tile's sum, whose type is stored as it is."""
-    if kernel.scaled:
-        return _total(module, kernel, made, there, more)
-    return f"({module.load(0, there)} + {made})" if more else made
 
 
 class Side:
@@ -235,6 +240,8 @@ def tiled_contract_text(module: Module, kernel: Contract, form: str) -> str:
         size = DEPTH * side // 4
         module.globals += f"var<workgroup> tile_{factor.name}: array<vec4<{kind}>, {size}>;\n"
     body = _TILED_HEAD.replace("SIDE", str(side))
+    if kernel.added and not more:
+        body += "    let batch_c = x * launch.stride3_0 + y * launch.stride3_1;\n"
     body += "".join(factor.declare() for factor in factors)
     body += "".join(factor.fetch("0u", "    ") for factor in factors)
     sums = [(r, h) for r in range(4 * groups) for h in range(groups)]
@@ -271,46 +278,56 @@ def _steps(kernel: Contract, kind: str, side: int, groups: int) -> str:
 
 
 def _stores(module: Module, kernel: Contract, tiling: Tiling, more: bool) -> str:
-    text = ""
+    text, along = "", "" if tiling.out == "v" else " * launch.stride0_3"
     for r in range(4 * (tiling.side // 64)):
         for h in range(tiling.side // 64):
             m = f"(first_m + {64 * (r // 4) + r % 4}u + lane / 16u * 4u)"
             n = f"(first_n + {64 * h}u + lane % 16u * 4u)"
-            there = f"batch_o + {m} * launch.stride0_2 + {n} * launch.stride0_3"
-            values = [f"sum{r}_{h}.{c}" for c in "xyzw"]
-            name = f"at{r}_{h}"
             text += f"    if ({m} < launch.size2 && {n} < launch.size3) {{\n"
-            text += f"        let {name} = {there};\n"
+            name, beside = f"at{r}_{h}", f"beside{r}_{h}"
+            text += f"        let {name} = {_place(0, 'batch_o', m, n)};\n"
+            if kernel.added and not more:
+                text += f"        let {beside} = {_place(3, 'batch_c', m, n)};\n"
+            totals = [
+                _total(
+                    module,
+                    kernel,
+                    f"sum{r}_{h}.{'xyzw'[c]}",
+                    f"{name} + {c}u{along}",
+                    f"{beside} + {c}u * launch.stride3_3",
+                    more,
+                )
+                for c in range(4)
+            ]
             if tiling.out == "v":
-                text += _vector_store(module, kernel, name, values, more)
+                text += _vector_store(module, kernel, name, totals)
             else:
-                text += _element_stores(module, kernel, name, n, values, more)
+                text += _element_stores(module, name, n, totals)
             text += "    }\n"
     return text
 
 
-def _element_stores(
-    module: Module, kernel: Contract, at: str, n: str, values: list[str], more: bool
-) -> str:
+def _place(operand: int, batch: str, m: str, n: str) -> str:
+    """Where an element of the result, or of what is added to it, lies."""
+    return f"{batch} + {m} * launch.stride{operand}_2 + {n} * launch.stride{operand}_3"
+
+
+def _element_stores(module: Module, at: str, n: str, totals: list[str]) -> str:
     text = ""
-    for c, value in enumerate(values):
-        there = f"{at} + {c}u * launch.stride0_3"
-        put = module.store(0, there, _tiled_total(module, kernel, value, there, more))
+    for c, total in enumerate(totals):
+        put = module.store(0, f"{at} + {c}u * launch.stride0_3", total)
         text += f"        if ({n} + {c}u < launch.size3) {{ {put} }}\n"
     return text
 
 
-def _vector_store(module: Module, kernel: Contract, at: str, values: list[str], more: bool) -> str:
+def _vector_store(module: Module, kernel: Contract, at: str, totals: list[str]) -> str:
     """Four neighbours as a vector, or as two words of a vector where they are halves."""
     dtype = kernel.dtype
-    values = [
-        _tiled_total(module, kernel, value, f"{at} + {c}u", more) for c, value in enumerate(values)
-    ]
     array, here = module.access[0].array, f"(launch.offset0 + {at})"
     if dtype.itemsize == 4:
-        words = [v if dtype.kind == "u" else f"bitcast<u32>({v})" for v in values]
+        words = [v if dtype.kind == "u" else f"bitcast<u32>({v})" for v in totals]
         return f"        {array}[{here} >> 2u] = vec4<u32>({', '.join(words)});\n"
-    halves = [module.encoded(0, v) for v in values]
+    halves = [module.encoded(0, v) for v in totals]
     text = f"        let word{at} = {here} >> 1u;\n"
     for w in range(2):
         word = f"{halves[2 * w]} | ({halves[2 * w + 1]} << 16u)"

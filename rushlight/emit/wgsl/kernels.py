@@ -16,6 +16,8 @@ from rushlight.core.dtypes import compute_type
 from rushlight.emit.wgsl import convolve, row_axis, row_columns
 from rushlight.emit.wgsl.attend import attend_text, groups_of
 from rushlight.emit.wgsl.contract import (
+    Occupied,
+    occupied_by_default,
     plain_contract_text,
     tiled_contract_text,
     tiling,
@@ -181,14 +183,14 @@ def lower_bodies(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def schedule(kernel: Kernel) -> Schedule:
+def schedule(kernel: Kernel, occupied: Occupied = occupied_by_default) -> Schedule:
     """The choice of form for a kernel's launches."""
     if isinstance(kernel, Map):
         return _schedule_map(kernel)
     if isinstance(kernel, Rowwise):
         return _schedule_rowwise(kernel)
     if isinstance(kernel, Contract):
-        return _schedule_contract(kernel)
+        return _schedule_contract(kernel, occupied)
     if isinstance(kernel, Convolve):
         return lambda sizes, *_: [Dispatch(*each) for each in convolve.forms(kernel, sizes)]
     if isinstance(kernel, Attend):
@@ -302,7 +304,7 @@ def _cut(kernel: Rowwise, form: str, tiles: int, segments: int, work: int) -> li
     return steps
 
 
-def _schedule_contract(kernel: Contract) -> Schedule:
+def _schedule_contract(kernel: Contract, occupied: Occupied) -> Schedule:
     small = (
         kernel.compute.itemsize == 4
         and kernel.compute.kind in "iuf"
@@ -314,7 +316,7 @@ def _schedule_contract(kernel: Contract) -> Schedule:
     ) -> Sequence[Dispatch]:
         x, y, m, n, k = sizes
         if small and m > 8 and n > 8:
-            found = tiling(kernel.dtype, sizes, offsets, strides)
+            found = tiling(kernel.dtype, sizes, offsets, strides, occupied)
             side = found.side
             return (Dispatch(found.form, x * y * -(-m // side) * -(-n // side), side * side * k),)
         return (Dispatch("", -(-(x * y * m * n) // GROUP), GROUP * k),)

@@ -88,7 +88,7 @@ def layout_of(kernel: Kernel) -> Layout:
         arrays = tuple(Operand(dtype, name in outputs, 5) for name, dtype in operands)
         return Layout(arrays, 5, params_of(kernel))
     if isinstance(kernel, Contract):
-        arrays = _arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 4)
+        arrays = _arrays((kernel.dtype,), (kernel.dtype,) * (3 if kernel.added else 2), 4)
         return Layout(arrays, 5, kernel.params)
     if isinstance(kernel, Convolve):
         arrays = _arrays((kernel.dtype,), (kernel.dtype, kernel.dtype), 0)

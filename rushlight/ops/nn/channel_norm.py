@@ -3,9 +3,11 @@
 # Note [Channel norm]
 1. An operand is (images, channels, pixels), contiguous. A sum over a channel is one over the pixels
    of each image, then one over the images: two rowwise launches, and no copy.
-2. The last launch, forward and backward, is a map over the elements, after all sums. So the result
+2. The first launch takes elements less the mean of their own image. The second one knows the mean
+   of the channel and makes up for the difference, which is exact algebra, and small numbers.
+3. The last launch, forward and backward, is a map over the elements, after all sums. So the result
    may lie over the image, and the image's gradient over the incoming one or over the image.
-3. Where the pass is recorded, and where a gradient reaches the statistics, the derivative is that
+4. Where the pass is recorded, and where a gradient reaches the statistics, the derivative is that
    of rowwise ops over copies (`by_rows`), which have derivatives of every order.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.dtypes import compute_type
+from rushlight.core.dtypes import DType, compute_type
 from rushlight.core.shapes import Spec, collapse, numel
 from rushlight.devices.shared.allocator import Scratch, room_for
 from rushlight.ops.create.creation import full_spec
@@ -22,7 +24,6 @@ from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.rowwise import RowFormula, Rows, row_kernel
 from rushlight.ops.view import views
-from rushlight.ops.view.laid import copy_into
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, arg, param
 from rushlight.tape.record import call
@@ -42,55 +43,49 @@ class _Launches:
         self.dtype, self.compute = x.dtype, compute_type(x.dtype)
         self.images, self.channels = x.shape[:2]
         self.pixels = numel(x.shape[2:])
-        self.each = (0, self.channels, 1)  # the strides of numbers for each image and channel
         self.room = room_for(self.images * self.channels * self.compute.itemsize)
 
-    def over_pixels(self, images: int, numbers: int, body: Callable[..., Sequence[Expr]]) -> Any:
-        """Sums for each image and channel, of elements and of such numbers."""
+    def over_pixels(self, images: int, body: Callable[..., Sequence[Expr]]) -> Any:
+        """Sums over elements, for each image and channel."""
         block = (self.images * self.channels, self.pixels, 1)
-        strides = [(self.pixels, 1, 1)] * images + [(1, 0, 1)] * numbers
-        return self._rows(images, strides, (), block, (1, 0, 1), body)
+        return self._rows(self.dtype, [(self.pixels, 1, 1)] * images, block, (1, 0, 1), body)
 
-    def over_images(self, numbers: int, kinds: str, body: Callable[..., Sequence[Expr]]) -> Any:
-        """Numbers of each channel ("row"), or those again for each image ("element")."""
-        block = (1, self.images, self.channels)
-        return self._rows(0, [self.each] * numbers, kinds.split(), block, self.each, body)
+    def over_images(self, parts: int, numbers: int, body: Callable[..., Sequence[Expr]]) -> Any:
+        """Sums of such sums for each channel, of which there are further numbers."""
+        block, each, one = (1, self.images, self.channels), (0, self.channels, 1), (0, 0, 1)
+        return self._rows(self.compute, [each] * parts + [one] * numbers, block, one, body)
 
     def _rows(
         self,
-        images: int,
+        dtype: DType,
         strides: Sequence[tuple[int, int, int]],
-        kinds: Sequence[str],
         block: tuple[int, int, int],
         out: tuple[int, int, int],
         body: Callable[..., Sequence[Expr]],
     ) -> Any:
-        """A launch with its numbers; the first `images` inputs have the images' dtype."""
+        """A launch with its numbers, which stores one of the compute type for each row."""
         builder, count = Rows(), len(strides)
         stores = tuple(body(builder, *[arg(i, self.compute) for i in range(count)]))
-        kinds = tuple(kinds) or ("row",) * len(stores)
         formula = RowFormula(
-            (self.dtype,) * images + (self.compute,) * (count - images),
-            (True,) * count,
+            (dtype,) * count,
+            tuple(stride[1] > 0 for stride in strides),
             (self.compute,) * len(stores),
-            kinds,
+            ("row",) * len(stores),
             tuple(builder.passes),
             tuple(builder.constant),
             stores,
         )
-        to = [out if kind == "element" else (out[0], 0, out[2]) for kind in kinds]
-        kernel, tail = row_kernel(formula, block, [*to, *strides])
+        kernel, tail = row_kernel(formula, block, [out] * len(stores) + list(strides))
         run = built(self.pool, kernel)
         return lambda *places: run(*places, *tail)
 
-    def elements(self, images: int, weights: int, formula: Sequence[Expr], of: int) -> Any:
-        """A map over elements of `images` and numbers of channels.
-
-        `weights` of these have the images' dtype, the others, `of`, come first.
-        """
-        inputs = (self.dtype,) * images + (self.compute,) * of + (self.dtype,) * weights
+    def elements(
+        self, images: int, numbers: int, weights: Sequence[DType], formula: Sequence[Expr]
+    ) -> Any:
+        """A map over elements of `images`, numbers of channels, and weights of these types."""
+        inputs = (self.dtype,) * images + (self.compute,) * numbers + tuple(weights)
         whole = (self.channels * self.pixels, self.pixels, 1)
-        strides = [whole] * (1 + images) + [(0, 1, 0)] * (of + weights)
+        strides = [whole] * (1 + images) + [(0, 1, 0)] * (numbers + len(weights))
         sizes, steps = collapse((self.images, self.channels, self.pixels), strides)
         params = (self.compute,) if images == 2 else ()
         made = Formula(inputs, params, (self.dtype,), tuple(formula))
@@ -101,6 +96,34 @@ class _Launches:
 
 def _centred(x: Expr, mean: Expr, rstd: Expr) -> Expr:
     return (x - mean) * rstd
+
+
+def _own_statistics(r: Rows, x: Expr) -> Sequence[Expr]:
+    """The mean and the variance of one image's channel."""
+    n = r.extent(x.dtype)
+    mean = r.sum(x) / n
+    return mean, r.sum((x - mean) * (x - mean)) / n
+
+
+def _statistics(r: Rows, means: Expr, variances: Expr, eps: float) -> Sequence[Expr]:
+    """The mean and 1 / deviation of a channel, of those of its images."""
+    n = r.extent(means.dtype)
+    mean = r.sum(means) / n
+    variance = r.sum(variances + (means - mean) * (means - mean)) / n
+    return mean, 1 / s.sqrt(variance + eps)
+
+
+def _own_products(r: Rows, g: Expr, x: Expr) -> Sequence[Expr]:
+    """The sums of g times x less its mean and of g, and that mean, of one image's channel."""
+    mean = r.sum(x) / r.extent(x.dtype)
+    return r.sum(g * (x - mean)), r.sum(g), mean
+
+
+def _products(
+    r: Rows, along: Expr, level: Expr, means: Expr, mean: Expr, rstd: Expr
+) -> Sequence[Expr]:
+    """The sums of g times the normalised elements and of g."""
+    return r.sum(along + (means - mean) * level) * rstd, r.sum(level)
 
 
 class ChannelNorm(Op):
@@ -115,21 +138,17 @@ class ChannelNorm(Op):
         pool, x = check_devices(self.name, ins), ins[0]
         check_device_dtype(self.name, pool, x.dtype)
         z, eps = _Launches(x), static[0]
-        k, affine = z.compute, len(ins) - 1
-        means = z.over_pixels(1, 0, lambda r, x: [r.sum(x) / r.extent(k)])
-        mean_of = z.over_images(1, "row element", lambda r, m: [r.sum(m) / r.extent(k)] * 2)
-        squares = z.over_pixels(1, 1, lambda r, x, m: [r.sum((x - m) * (x - m)) / r.extent(k)])
-        rstd_of = z.over_images(1, "row", lambda r, v: [1 / s.sqrt(r.sum(v) / r.extent(k) + eps)])
-        place, mean, rstd, *scale = [arg(i, k) for i in range(3 + affine)]
+        k, weights = z.compute, [spec.dtype for spec in ins[1:]]
+        parts_of = z.over_pixels(1, _own_statistics)
+        statistics_of = z.over_images(2, 0, lambda r, m, v: _statistics(r, m, v, eps))
+        place, mean, rstd, *scale = [arg(i, k) for i in range(3 + len(weights))]
         y = _centred(place, mean, rstd)
-        placed = z.elements(1, affine, [y * scale[0] + scale[1] if scale else y], 2)
+        placed = z.elements(1, 2, weights, [y * scale[0] + scale[1] if scale else y])
 
         def launch(out: int, mean: int, rstd: int, x: int, *scale: int) -> None:
-            with Scratch(pool, z.room, z.room) as (part, each):
-                means(part, x)
-                mean_of(mean, each, part)
-                squares(part, x, each)
-                rstd_of(rstd, part)
+            with Scratch(pool, z.room, z.room) as (means, variances):
+                parts_of(means, variances, x)
+                statistics_of(mean, rstd, means, variances)
             placed(out, x, mean, rstd, *scale)
 
         numbers = Spec.of(pool, k, (z.channels,))
@@ -167,30 +186,27 @@ class ChannelNormGradient(Op):
     def make_plan(self, ins: Sequence[Spec], static: Static) -> Plan:
         x, pool = ins[1], check_devices(self.name, ins)
         z = _Launches(x)
-        k, affine = z.compute, len(ins) - 4
-        spread = copy_into(pool, k, (z.images, z.channels), (z.channels, 1), (0, 1), count=2)
-        parts = z.over_pixels(2, 2, lambda r, g, x, m, d: [r.sum(g * _centred(x, m, d)), r.sum(g)])
-        sums = z.over_images(2, "row row", lambda r, a, b: [r.sum(a), r.sum(b)])
-        g, place, mean, rstd, along, level, *scale = [arg(i, k) for i in range(6 + affine)]
+        k, weights = z.compute, [spec.dtype for spec in ins[4:]]
+        parts_of = z.over_pixels(2, _own_products)
+        sums_of = z.over_images(3, 2, _products)
+        g, place, mean, rstd, along, level, *scale = [arg(i, k) for i in range(6 + len(weights))]
         count = param(0, k)
         dx = (g - level / count - _centred(place, mean, rstd) * (along / count)) * rstd
-        placed = z.elements(2, affine, [dx * scale[0] if scale else dx], 4)
+        placed = z.elements(2, 4, weights, [dx * scale[0] if scale else dx])
         total = float(z.images * z.pixels)
 
         def launch(
             out: int, along: int, level: int, g: int, x: int, mean: int, rstd: int, *scale: int
         ) -> None:
-            run, tail = spread
-            with Scratch(pool, *[z.room] * 4) as (means, rstds, a, b):
-                run(means, rstds, mean, rstd, *tail)
-                parts(a, b, g, x, means, rstds)
-                sums(along, level, a, b)
+            with Scratch(pool, *[z.room] * 3) as parts:
+                parts_of(*parts, g, x)
+                sums_of(along, level, *parts, mean, rstd)
             placed(out, g, x, mean, rstd, along, level, *scale, total)
 
         numbers = Spec.of(pool, k, (z.channels,))
         plan = Plan(self, ins, [x, numbers, numbers], launch, static, cost=x.numel * 6.0)
         plan.over = [(0, 0), (0, 1)]
-        plan.rest += 4 * z.room
+        plan.rest += 3 * z.room
         return plan
 
 
@@ -201,7 +217,7 @@ _gradient = ChannelNormGradient("channel_norm_grad", "Derivative of channel_norm
 def _recorded(
     grads: Sequence[Any], operands: Sequence[Value], needs: int, eps: float, by_rows: ByRows
 ) -> list[Any]:
-    """The gradients by rowwise ops, recorded where the pass is: Note [Channel norm] 3."""
+    """The gradients by rowwise ops, recorded where the pass is: Note [Channel norm] 4."""
     recorded = STATE.get().grad
     own = [_own(v, recorded) for v in operands]
     with Changed(grad=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight.core.cache import cached
-from rushlight.core.dtypes import FLOAT
+from rushlight.core.dtypes import FLOAT, compute_type
 from rushlight.core.errors import ShapeError
 from rushlight.core.shapes import Spec, numel, suggests_last
 from rushlight.ops.create.creation import full_spec
@@ -80,13 +80,16 @@ _norm_grad_row = rowwise(
     kinds=("element", "row", "row"),
     results=(None, COMPUTE, COMPUTE),
 )
-_norm_grad_weights = rowwise(
-    "norm_grad_weights",
-    lambda r, g, x, mean, rstd: (r.sum(g * _centred(x, mean, rstd)), r.sum(g)),
-    "The gradients of scale and shift, down the columns.",
-    kinds=("row", "row"),
-    results=(None, None),
-)
+_norm_grad_weights = {
+    result: rowwise(
+        "norm_grad_weights",
+        lambda r, g, x, mean, rstd: (r.sum(g * _centred(x, mean, rstd)), r.sum(g)),
+        "The gradients of scale and shift, down the columns.",
+        kinds=("row", "row"),
+        results=(result, result),
+    )
+    for result in (None, COMPUTE)
+}
 
 
 name_operands("norm", "input", "weight", "bias")
@@ -158,7 +161,8 @@ def _column_gradients(
         flat = [views.reshape(v, (-1, size)) for v in (g, x)] + [
             views.reshape(v, (-1, 1)) for v in (mean, rstd)
         ]
-        parts[1:] = _norm_grad_weights(*flat, dim=0)
+        narrow = w._spec.dtype is g._spec.dtype
+        parts[1:] = _norm_grad_weights[None if narrow else COMPUTE](*flat, dim=0)
     return parts
 
 
@@ -187,15 +191,21 @@ def normalised_rows(
     if weight is None and bias is None:
         found: tuple[Value, Value, Value] = call_rows(_norm(float(eps), True), (x,), dim, True)
         return found
-    like = x._spec.dtype
-    w = _full(x, shape, 1.0) if weight is None else e.cast(views.reshape(weight, shape), like)
-    b = _full(x, shape, 0.0) if bias is None else e.cast(views.reshape(bias, shape), like)
+    w = _full(x, shape, 1.0) if weight is None else _wide(views.reshape(weight, shape), x)
+    b = _full(x, shape, 0.0) if bias is None else _wide(views.reshape(bias, shape), x)
     found = call_rows(_norm(float(eps)), (x, w, b), dim, True)
     return found
 
 
 def _full(x: Value, shape: tuple[int, ...], number: float) -> Value:
     return full_spec(Spec.of(x._spec.device, x._spec.dtype, shape), number)
+
+
+def _wide(v: Value, x: Value) -> Value:
+    """Weights of x as kernels take them: of any type that is computed in the same one."""
+    dtype = x._spec.dtype
+    same = v._spec.dtype in FLOAT and compute_type(v._spec.dtype) is compute_type(dtype)
+    return v if same else e.cast(v, dtype)
 
 
 def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | None) -> None:
@@ -324,7 +334,7 @@ def batch_norm_by_batch(
     input: Value, weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, Value, Value]:
     """Each channel with mean 0 and variance 1, scaled and shifted; the means, and 1 / deviation."""
-    shape, like = input._spec.shape, input._spec.dtype
+    shape = input._spec.shape
     channels = shape[1]
     # One number per channel and example: rows down the columns.
     if input._spec.numel == shape[0] * channels:
@@ -342,14 +352,11 @@ def batch_norm_by_batch(
             views.reshape(y, image._spec.shape), (0, len(shape) - 1, *range(1, len(shape) - 1))
         )
         return y, mean, rstd
-    if weight is not None or bias is not None:
-        weight = _full(input, (channels,), 1.0) if weight is None else e.cast(weight, like)
-        bias = _full(input, (channels,), 0.0) if bias is None else e.cast(bias, like)
-    limits = input._spec.device.device.limits
-    is_host = limits.host_memory or limits.stands_for_host
-    # On a GPU a step is often as long as its launches take: copies are two fewer each way.
-    if not is_host or input._spec.numel < _FEW_PIXELS * shape[0] * channels:
+    if input._spec.numel < _FEW_PIXELS * shape[0] * channels:
         return _by_rows(input, weight, bias, eps)
+    if weight is not None or bias is not None:
+        weight = _full(input, (channels,), 1.0) if weight is None else _wide(weight, input)
+        bias = _full(input, (channels,), 0.0) if bias is None else _wide(bias, input)
     return normalised_channels(input, weight, bias, eps, _by_rows)
 
 

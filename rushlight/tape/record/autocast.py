@@ -30,6 +30,8 @@ from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.state import STATE, State, without_autocast
 from rushlight.tape.record.value import Leaf, Value
 
+PLAIN = frozenset([int, float, bool, str, type(None)])  # arguments that are not cast
+
 # By the leaf, the grad mode and the dtype: the memory that was cast, its version, the copy.
 Casts = dict[tuple[Leaf, bool, DType], tuple["weakref.ref[Storage]", int, Value]]
 
@@ -113,17 +115,17 @@ class Autocast:
                 return [*args[:place], args[place] or float32, *args[place + 1 :]], named
             return args, {**named, "dtype": named.get("dtype") or float32}
         dtype = self._target(rule, kind, (*args, *named.values()))
-        return (
-            [self._each(v, dtype, kind, state) for v in args],
-            {name: self._each(v, dtype, kind, state) for name, v in named.items()},
-        )
+        cast = [v if v.__class__ in PLAIN else self._each(v, dtype, kind, state) for v in args]
+        return cast, {name: self._each(v, dtype, kind, state) for name, v in named.items()}
 
     def _each(self, value: Any, dtype: DType, kind: str, state: State) -> Any:
         """An argument, its tensors cast; no closure, whose cycle would keep memory."""
         if isinstance(value, Value):
             return self._to(value, dtype, kind, state)
         if value.__class__ is list or value.__class__ is tuple:
-            return value.__class__([self._each(v, dtype, kind, state) for v in value])
+            for v in value:
+                if v.__class__ not in PLAIN:
+                    return value.__class__([self._each(v, dtype, kind, state) for v in value])
         return value
 
     def _target(self, rule: str, kind: str, values: Sequence[Any]) -> DType:
