@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Sequence
 from textwrap import indent
 from typing import Any
 
-from rushlight.core.cache import Cache
 from rushlight.core.errors import BudgetError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
@@ -40,6 +39,7 @@ from rushlight.tape.memory import refusal, replay
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.pins import COUNTERS, LOCK, Pins
 from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.program.launching import bound, launch_code
 from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call, template
 from rushlight.tape.record.op import Grad, Plan, writes_over
@@ -96,9 +96,6 @@ _CHECK = """\
 if version != node.version:
     return None
 """
-
-_CODES = Cache()  # by text
-
 
 class Derivative:
     """A program over the present gradients, then the saved results, then the saved operands.
@@ -159,8 +156,7 @@ class Derivative:
             parts=", ".join(parts),
             fresh="inherited if mine else fresh" if "inherited" in constants else "fresh",
         )
-        code = _CODES.get(text) or _CODES.keep(text, template.compiled(text, "derivative"))
-        return call.defined(code, "bind")(**constants)
+        return bound(text, "derivative", constants)
 
     @staticmethod
     def of(program: Program | None, grad: Grad, came: int, params: int) -> Derivative | None:
@@ -371,13 +367,13 @@ def _run_plan(plan: Plan, params: int, over: int | None, constants: dict[str, An
 
 def _run_program(program: Program, constants: dict[str, Any]) -> str:
     """Run all launches; the results are out0, out1, ..."""
-    storages = _names("storage", len(program.made))
-    constants["make"] = program.make
-    text = f"{', '.join(storages)}, = make([{', '.join(_names('a', len(program.given)))}], "
-    text += "node.params)\n"
+    count = len(program.made)
+    text = launch_code(
+        program.launches, count, len(program.given), constants, "0", "node.params"
+    )
     for i, slot in enumerate(program.made):
         constants[f"spec{i}"] = program.specs[slot]
-        text += f"out{i} = make_value(spec{i}, storage{i})\n"
+        text += template.handle(i, f"spec{i}") + f"out{i}._node = None\n"
     return text
 
 
