@@ -146,7 +146,7 @@ class Derivative:
             launch = _run_program(program, constants)
         else:
             launch = _run_plan(plan, params, self.over, constants)
-        parts = _parts(program, came, constants)
+        parts = _parts(program, came, self.over if plan is not None else None, constants)
         self.fresh = constants["fresh"]
         text = _RUN.format(
             constants=", ".join(constants),
@@ -205,7 +205,9 @@ class Derivative:
                 continue
             number, skip, spec = place
             value = every[number]
-            if spec is not None:
+            if spec is not None and self.fresh[len(parts)]:
+                value = call.make_value(spec, value._memory)
+            elif spec is not None:
                 value = call.make_view(value, spec, value._offset + skip)
             parts.append(value)
         return parts, self.fresh
@@ -377,8 +379,14 @@ def _run_program(program: Program, constants: dict[str, Any]) -> str:
     return text
 
 
-def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
-    """An expression per operand: None, a present gradient, a result, or a view of one of them."""
+def _parts(
+    program: Program, came: int, over: int | None, constants: dict[str, Any]
+) -> list[str]:
+    """An expression per operand: None, a present gradient, a result, or a view of one of them.
+
+    A result of which one operand gets all, in its shape, has that shape from the start: its handle
+    is made with it, and no view. Not so the result `over` which a gradient may be written.
+    """
     places = [None if r is None else program.rooted(r) for r in program.results]
     owners = [None if p is None else p.slot for p in places]
     fresh: list[bool] = []
@@ -391,9 +399,13 @@ def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
             inherited.append(False)
             continue
         slot, skip, spec = place
-        name = f"g{slot}" if slot < came else f"out{program.made.index(slot)}"
+        number = program.made.index(slot) if slot >= came else -1
+        name = f"g{slot}" if number < 0 else f"out{number}"
         whole = spec is program.specs[slot] and not skip
-        alone = whole and owners.count(slot) == 1
+        lone = owners.count(slot) == 1
+        if lone and number >= 0 and number != over and _is_reshape(program.specs[slot], place):
+            whole, constants[f"spec{number}"] = True, spec
+        alone = whole and lone
         fresh.append(alone and slot >= came)
         inherited.append(alone)
         if not whole:
@@ -404,6 +416,12 @@ def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
     if came == 1 and inherited != fresh:
         constants["inherited"] = tuple(inherited)
     return parts
+
+
+def _is_reshape(made: Spec, place: Reference) -> bool:
+    """Whether a place is all of what was made, in another shape."""
+    whole = not place.offset and place.spec.numel == made.numel
+    return whole and place.spec.contiguous and made.contiguous
 
 
 def recall(
