@@ -64,8 +64,9 @@ def contract(
 ) -> tuple[Any, tuple[Any, ...]] | None:
     """A launch for out, a, b with the given batch sizes, and for what is added to the product.
 
-    With the numbers that follow the addresses; None where the batch does not merge. Strides are (*batch, rows, columns) per operand: three, or four where something is added. With
-    `factors`, alpha and beta, the product is added to `out`. See Note [One rounding].
+    It comes with the numbers after the addresses; None where the batch does not merge. Strides are
+    (*batch, rows, columns) per operand: three, or four where something is added. With `factors`,
+    alpha and beta, the product is added to `out`. See Note [One rounding].
     """
     if 0 in (*batch, m, n):  # the other sizes may be any numbers
         return (lambda *addresses: None), ()

@@ -66,9 +66,7 @@ if ({x}._node if {x}._base is None else edge_of({x})) is not None:
 @functools.cache
 def choosing(count: int) -> Callable[..., Any]:
     """run(known, values, state) for so many operands."""
-    needs = [
-        _NEEDS.format(x=f"x{i}", sign="+=" if i else "=", bit=1 << i) for i in range(count)
-    ]
+    needs = [_NEEDS.format(x=f"x{i}", sign="+=" if i else "=", bit=1 << i) for i in range(count)]
     text = _RUN.format(
         values="".join(f"x{i}, " for i in range(count)),
         needs=indent("".join(needs) or "pass", " " * 12).rstrip(),

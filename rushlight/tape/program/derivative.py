@@ -97,6 +97,7 @@ if version != node.version:
     return None
 """
 
+
 class Derivative:
     """A program over the present gradients, then the saved results, then the saved operands.
 
@@ -370,18 +371,14 @@ def _run_plan(plan: Plan, params: int, over: int | None, constants: dict[str, An
 def _run_program(program: Program, constants: dict[str, Any]) -> str:
     """Run all launches; the results are out0, out1, ..."""
     count = len(program.made)
-    text = launch_code(
-        program.launches, count, len(program.given), constants, "0", "node.params"
-    )
+    text = launch_code(program.launches, count, len(program.given), constants, "0", "node.params")
     for i, slot in enumerate(program.made):
         constants[f"spec{i}"] = program.specs[slot]
         text += template.handle(i, f"spec{i}") + f"out{i}._node = None\n"
     return text
 
 
-def _parts(
-    program: Program, came: int, over: int | None, constants: dict[str, Any]
-) -> list[str]:
+def _parts(program: Program, came: int, over: int | None, constants: dict[str, Any]) -> list[str]:
     """An expression per operand: None, a present gradient, a result, or a view of one of them.
 
     A result of which one operand gets all, in its shape, has that shape from the start: its handle

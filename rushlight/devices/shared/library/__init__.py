@@ -172,10 +172,10 @@ def _over_memory(
 ) -> None:
     import numpy as np
 
-    arrays = [
-        np.ndarray(shape, dtype, memory.from_address(address) if 0 not in shape else None)
-        for address, (shape, dtype, memory) in zip(addresses, operands, strict=True)
-    ]
+    arrays: list[Any] = []
+    for address, (shape, dtype, memory) in zip(addresses, operands, strict=True):
+        place: Any = None if 0 in shape else memory.from_address(address)
+        arrays.append(np.ndarray(shape, dtype, place))
     _run(kernel, function, arrays)
 
 
