@@ -46,7 +46,10 @@ def set_handle(kind: type[Value]) -> None:
 
 
 def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
-    key = (static, *[v._spec for v in inputs])
+    if len(inputs) == 1:
+        key: Any = (static, inputs[0]._spec)
+    else:
+        key = (static, *[v._spec for v in inputs])
     plan = op.plans.get(key)
     if plan is None:
         plan = make_plan(op, [v._spec for v in inputs], static)
