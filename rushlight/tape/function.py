@@ -208,7 +208,7 @@ class Function:
             own = getattr(cls, "vmap", None)
             if batched and own is not None:
                 return own_vmap(own, cls.__name__, args)
-        edges = []
+        edges: list[Any] = []
         versions = []
         for a in args:
             if not isinstance(a, Value):
