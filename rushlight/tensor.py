@@ -215,14 +215,8 @@ class Tensor(Value):
         workers: int = 1,
     ) -> None:
         """Sum the gradients of this value into the leaves' `.grad`."""
-        usual = (
-            gradient is None
-            and inputs is None
-            and not create_graph
-            and type(workers) is int
-            and workers == 1
-        )
-        if usual and backward_from(self, bool(retain_graph)):
+        usual = inputs is None and not create_graph and type(workers) is int and workers == 1
+        if usual and backward_from(self, gradient, bool(retain_graph)):
             return
         backward([self], [gradient], retain_graph, create_graph, None, inputs, workers=workers)
 

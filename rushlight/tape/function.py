@@ -16,9 +16,10 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from sys import getrefcount
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rushlight.core.cache import Cache
 from rushlight.core.errors import (
@@ -62,13 +63,9 @@ class _Left:
     own: Mapping[int, int] = MappingProxyType({})
     # Indices of the results that are arguments written to in place.
     written: frozenset[int] = frozenset()
-    record: Callable[[], Any]  # weakly: the record refers to this
+    record: Callable[[], Any] = lambda *_: None  # weakly: the record refers to this
     # The saved tensors, per thread in backward: several may run on one retained graph.
-    unpacked: dict[int, tuple[Any, ...]]
-
-    def __init__(self) -> None:
-        self.record = _nothing
-        self.unpacked = {}
+    unpacked: Mapping[int, tuple[Any, ...]] = MappingProxyType({})
 
     def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
         """The tensors given to `save_for_backward`."""
@@ -84,10 +81,6 @@ class _Left:
 
 
 _NONE: Mapping[int, Any] = MappingProxyType({})
-
-
-def _nothing() -> None:
-    return None
 
 
 class Context:
@@ -215,13 +208,16 @@ class Function:
             own = getattr(cls, "vmap", None)
             if batched and own is not None:
                 return own_vmap(own, cls.__name__, args)
-        edges = []
-        versions = {}
+        edges: list[Any] = []
+        versions = []
         for a in args:
-            edges.append(edge_of(a) if isinstance(a, Value) else None)
-            if _has_storage(a):
-                versions[id(a)] = a._memory.version
-            elif isinstance(a, Value) and a.requires_grad:  # type: ignore[attr-defined]
+            if not isinstance(a, Value):
+                edges.append(None)
+                continue
+            edges.append(edge_of(a))
+            if hasattr(a, "_memory"):
+                versions.append((a, a._memory.version))
+            elif a.requires_grad:  # type: ignore[attr-defined]
                 raise LayoutError(
                     f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and "
                     "values"
@@ -240,7 +236,7 @@ class Function:
             STATE.set(state)
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else (result,)
-        _check_writes(cls.__name__, left, args, versions, results)
+        _check_writes(cls.__name__, left, versions, results)
         if state.grad and True in needs and any(map(_has_storage, results)):
             record = _recorded_batch if batched else _recorded
             results = record(cls, ctx, args, edges, results)
@@ -257,10 +253,10 @@ def _refuse_both(*_: Any) -> Any:
 
 
 def _check_writes(
-    name: str, left: _Left, args: Sequence[Any], versions: dict[int, int], results: Sequence[Any]
+    name: str, left: _Left, versions: Sequence[tuple[Value, int]], results: Sequence[Any]
 ) -> None:
-    for a in args:
-        grown = a._memory.version - versions[id(a)] if id(a) in versions else 0
+    for a, version in versions:
+        grown = a._memory.version - version
         if grown and not are_hidden(grown) and not _is(a, left.dirty):
             raise InplaceError(
                 f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)"
@@ -324,20 +320,36 @@ def _recorded(
             for j, v in enumerate(kept)
         ]
     )
-    ins = [v._spec for v in inputs] + [v._spec for v in saved]
-    plan = _plan_of(cls, len(inputs), ins, [v._spec for v in values])
+    shape = _Shape(
+        tuple([isinstance(a, Value) for a in args]),
+        tuple(places),
+        tuple([isinstance(r, Value) for r in results]),
+    )
+    ins = (*[v._spec for v in inputs], *[v._spec for v in saved])
+    plan = _plan_of(cls, shape, ins, [v._spec for v in values])
     node = call.new(FunctionNode)
-    node.context, left.record = ctx, weakref.ref(node)
+    node.context, left.record, left.unpacked = ctx, weakref.ref(node), {}
     left.order, left.own = tuple([v is not None for v in left.saves]), own
-    node.plan, node.params = plan, ()
+    node.plan, node.params = plan, (ctx,)
     node.edges = (*[edges[i] for i in places], *[None] * len(saved))
     node.saved = saved
-    node.version = sum([v._memory.version for v in saved])
-    if node.version < 0:
+    version = needs = 0
+    for v in saved:
+        version += v._memory.version
+    node.version = version
+    if version < 0:
         call.refuse_save(cls.__name__, saved)
     node.outs = ()
     node.hooks = node.dropped = None
-    call.mark(node, 1)
+    call.mark(node, 3)
+    for k, i in enumerate(places):
+        if edges[i] is not None:
+            needs |= 1 << k
+    grad = plan.grads.get(needs)
+    if grad is None:
+        kept_ins = tuple(range(len(inputs), len(ins)))
+        grad = plan.grads[needs] = Grad(needs, kept_ins, (), _Rule(cls, shape))
+    node.grad = grad
     if (
         len(results) == 1
         and values[0]._spec.differentiable
@@ -347,10 +359,6 @@ def _recorded(
         given: Sequence[Any] = values
     else:
         given = _with_records(cls, left, node, inputs, results, len(values))
-    needs = sum([1 << k for k, i in enumerate(places) if edges[i] is not None])
-    node.grad = Grad(
-        needs, tuple(range(len(inputs), len(ins))), (), _Rule(cls, ctx, args, places, results)
-    )
     state = STATE.get()
     if state.special:
         call.announce(node, state)
@@ -387,14 +395,22 @@ def _with_records(
     return given
 
 
-def _plan_of(cls: Any, count: int, ins: list[Spec], outs: list[Spec]) -> Plan:
-    """The description of a call with `count` operands, which are followed by the saved tensors."""
+class _Shape(NamedTuple):
+    """What calls of one kind have in common but for the tensors' specs."""
+
+    tensors: tuple[bool, ...]  # which arguments are tensors
+    places: tuple[int, ...]  # the arguments that are the record's operands
+    results: tuple[bool, ...]  # which results are tensors
+
+
+def _plan_of(cls: Any, shape: _Shape, ins: tuple[Spec, ...], outs: list[Spec]) -> Plan:
+    """The description of a call: its operands, which are followed by the saved tensors."""
     table = getattr(cls, "_plans", None)
-    key = (count, *ins, None, *outs)
+    key = (shape, ins, *outs)
     plan: Plan | None = None if table is None else table.get(key)
     if plan is None:
         op = Op(cls.__name__, cls.__doc__ or "")
-        op.inputs = count
+        op.inputs = len(shape.places)
         plan = Plan(op, ins, outs, never)
         if table is not None:
             table.keep(key, plan)
@@ -444,66 +460,76 @@ def _check_dirty(cls: type[Function], value: Value) -> None:
 
 
 class _Rule:
-    """The derivative of one call: it calls the user's backward and checks the results."""
+    """The derivative of calls of a kind: it calls the user's backward and checks the results.
 
-    def __init__(
-        self,
-        cls: Any,
-        context: Context,
-        args: Sequence[Any],
-        tensors: list[int],
-        results: Sequence[Any],
-    ) -> None:
+    The context is the record's parameter.
+    """
+
+    __slots__ = ("cls", "shape")
+
+    def __init__(self, cls: Any, shape: _Shape) -> None:
         self.cls = cls
-        self.context = context
-        self.tensors = tensors  # the arguments that are tensors
-        self.others = [i for i, a in enumerate(args) if not isinstance(a, Value)]
-        self.count = len(args)
-        self.outs = [isinstance(r, Value) for r in results]
+        self.shape = shape
 
     def __call__(self, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
-        left, count, n = self.context._left, self.count, len(self.tensors)
-        outs = values[len(values) - len(grads) :]
-        if left.materialize:
+        (context,) = params
+        tensors, places, made = self.shape
+        left, count, n = context._left, len(tensors), len(places)
+        end = len(values) - len(grads)
+        if left.materialize and len(grads) > 1:  # of one result there is a gradient
             grads = [
-                Needed.full(out._spec, 0) if g is None else g
-                for g, out in zip(grads, outs, strict=True)
+                Needed.full(values[end + i]._spec, 0) if g is None else g
+                for i, g in enumerate(grads)
             ]
-        kept = values[n : len(values) - len(grads)]
         me = get_ident()
-        left.unpacked[me] = left.ordered(kept, left.record())
-        coming = iter(grads)
+        left.unpacked[me] = left.ordered(values[n:end], left.record())
+        if len(made) > len(grads):  # None for each result that is no tensor
+            coming = iter(grads)
+            grads = [next(coming) if there else None for there in made]
         try:
-            found = self.cls.backward(
-                self.context, *[next(coming) if there else None for there in self.outs]
-            )
+            found = self.cls.backward(context, *grads)
         finally:
             left.unpacked.pop(me, None)
-        name = self.cls.__name__
-        found = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-        if len(found) < count or any(v is not None for v in found[count:]):
+        if not isinstance(found, tuple):
+            found = tuple(found) if isinstance(found, list) else (found,)
+        if len(found) != count:
+            _check_count(self.cls.__name__, found, count)
+        parts: list[Any] = []
+        for k, i in enumerate(places):
+            part = found[i]
+            if part is not None:
+                _check_gradient(self.cls, i, part, values[k]._spec)
+                # What nobody else holds, neither the handle nor its memory, need not be shared:
+                # `found`, `part` and the argument hold the one, the handle and the argument the
+                # other.
+                mine = getrefcount(found) == 2 and getrefcount(part) == 3 and part._base is None
+                if not (mine and getrefcount(part._memory) == 2):
+                    part = _shared(part)
+            parts.append(part)
+        if n < count:
+            _check_others(self.cls.__name__, found, tensors)
+        return [*parts, *[None] * (end - n)]
+
+
+def _check_count(name: str, found: Sequence[Any], count: int) -> None:
+    if len(found) < count or any(v is not None for v in found[count:]):
+        raise RushlightError(
+            f"{name}: backward gave {len(found)} gradients for {count} arguments of forward"
+        )
+
+
+def _check_others(name: str, found: Sequence[Any], tensors: Sequence[bool]) -> None:
+    for i, is_tensor in enumerate(tensors):
+        if not is_tensor and found[i] is not None:
             raise RushlightError(
-                f"{name}: backward gave {len(found)} gradients for {count} arguments of forward"
+                f"{name}: backward gave a gradient for argument {i} of forward, which was no tensor"
             )
-        for i in self.others:
-            if found[i] is not None:
-                raise RushlightError(
-                    f"{name}: backward gave a gradient for argument {i} of forward, which was no "
-                    "tensor"
-                )
-        return [
-            *[
-                _check_gradient(self.cls, i, found[i], values[k]._spec)
-                for k, i in enumerate(self.tensors)
-            ],
-            *[None] * len(kept),
-        ]
 
 
-def _check_gradient(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
-    """A gradient that the user's backward returned for argument `i`, checked against it."""
-    if part is None:
-        return None
+def _check_gradient(cls: type[Function], i: int, part: Any, spec: Any) -> None:
+    """Check a gradient that the user's backward returned for argument `i`."""
+    if part.__class__ is call.Handle and part._spec is spec:
+        return
     wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
     if not _has_storage(part):
         raise KindError(f"{wrong} a {type(part).__name__}; give a tensor or None")
@@ -515,12 +541,11 @@ def _check_gradient(cls: type[Function], i: int, part: Any, spec: Any) -> Any:
     extra = len(given) - len(wanted)
     if extra < 0 or any(n != m and m != 1 for n, m in zip(given[extra:], wanted, strict=True)):
         raise ShapeError(f"{wrong} a gradient {part._spec!r}, whose shape does not fit {spec!r}")
-    return _shared(part)
 
 
 def _shared(part: Any) -> Any:
     """The user's tensor as a view of itself: the walk must not add into the user's memory."""
-    if part is None or part._spec.hidden:  # batched gradients are never added in place
+    if part._spec.hidden:  # batched gradients are never added in place
         return part
     seen = call.make_value(part._spec, part._memory, part._offset, edge_of(part))
     seen._base = part if part._base is None else part._base

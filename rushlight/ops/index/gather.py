@@ -42,24 +42,25 @@ def check_index(op: str, index: Value) -> Value:
     return index
 
 
-def checked(pool: Any, launch: Any, label: str, limit: int | None) -> Any:
+def checked(
+    pool: Any, launch: Any, label: str, limit: int | None, tail: tuple[int, ...] = ()
+) -> Any:
     """A launch that raises for a bad index at once on synchronous devices.
 
-    `limit` is told; None where it is of merged dimensions. See Note [Status words].
+    `launch` takes the address of a status word and `tail` after the others. `limit` is told; None
+    where it is of merged dimensions. See Note [Status words].
     """
     device = pool.device
     word = device.status_word(label)
-    if device.limits.asynchronous:
-        return lambda *args: launch(word, *args)
-
-    if not device.limits.host_memory:  # the `null` device, which checks no index
-        return lambda *args: launch(word, *args)
+    # The `null` device checks no index.
+    if device.limits.asynchronous or not device.limits.host_memory:
+        return lambda *args: launch(*args, word, *tail)
     # Not in use: each launch has its own, so that threads get theirs.
     words: list[tuple[int, ctypes.c_int32]] = []
 
     def run(*args: Any) -> None:
         mine = words.pop() if words else _new_word()
-        launch(mine[0], *args)
+        launch(*args, mine[0], *tail)
         status = mine[1]
         if status.value:
             bounds = "of its dimension" if limit is None else f"0 to {limit - 1}"
@@ -113,7 +114,7 @@ def plan_gather(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     strides = (*sides_of(out.shape, out.strides, dim), *sides_of(x.shape, x.strides, dim))
     tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
     run = built(pool, Gather(x.dtype, index.dtype))
-    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "gather", limit)
+    launch = checked(pool, run, "gather", limit, tail)
     return Plan(op, ins, [out], launch, static)
 
 
@@ -180,7 +181,7 @@ def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan
     def launch(target: int, old: int, at: int, new: int) -> None:
         if target != old and out.numel:
             copy(target, old, *copy_tail)
-        scatter(target, at, new)
+        scatter(target, new, at)
 
     return Plan(op, ins, [out], launch, static)
 
@@ -188,6 +189,7 @@ def plan_scatter(kind: str, op: Op, ins: Sequence[Spec], static: Static) -> Plan
 def scatter_launch(
     pool: Any, kind: str, out: Spec, index: Spec, src: Spec, dim: int, label: str
 ) -> Any:
+    """launch(out, src, index)."""
     outer, count, inner = block_of(index.shape, dim)
     limit = out.shape[dim]
     seen = tuple(out.strides)
@@ -195,7 +197,7 @@ def scatter_launch(
     strides = (*sides_of(narrowed, seen, dim), *sides_of(src.shape, src.strides, dim))
     tail = (outer, count, inner, limit, *strides, *sides_of(index.shape, index.strides, dim))
     run = built(pool, Scatter(out.dtype, index.dtype, kind))
-    return checked(pool, lambda word, o, i, a: run(o, a, i, word, *tail), label, limit)
+    return checked(pool, run, label, limit, tail)
 
 
 _scatter_add = KernelOp(
@@ -287,7 +289,7 @@ def _plan_scatter_zero(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
 
     def launch(target: int, given: int, at: int) -> None:
         fill(target, out.numel)
-        scatter(target, at, given)
+        scatter(target, given, at)
 
     return Plan(op, ins, [out], launch, static)
 
@@ -320,7 +322,7 @@ def plan_rows(op: Op, ins: Sequence[Spec], static: Static, merged: bool = False)
     tail = (1, index.numel, size, limit, 0, size, 1, 0, size, 1, 0, 1, 0)
     run = built(pool, Gather(table.dtype, index.dtype))
     told = None if merged else limit
-    launch = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), op.name, told)
+    launch = checked(pool, run, op.name, told, tail)
     return Plan(op, ins, [out], launch, static)
 
 
@@ -334,7 +336,7 @@ def _plan_rows_grad(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     tail = (1, index.numel, size, shape[0], 0, size, 1, 0, size, 1, 0, 1, 0)
     fill = built(pool, fill_kernel(g.dtype))
     run = built(pool, Scatter(g.dtype, index.dtype))
-    scatter = checked(pool, lambda word, o, a, i: run(o, a, i, word, *tail), "embedding", shape[0])
+    scatter = checked(pool, run, "embedding", shape[0], tail)
 
     def launch(target: int, gradient: int, at: int) -> None:
         fill(target, out.numel)

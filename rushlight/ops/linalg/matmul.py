@@ -61,14 +61,15 @@ def contract(
     k: int,
     strides: Sequence[Shape],
     factors: tuple[float, ...] = (),
-) -> Any:
+) -> tuple[Any, tuple[Any, ...]] | None:
     """A launch for out, a, b with the given batch sizes, and for what is added to the product.
 
-    Strides are (*batch, rows, columns) per operand: three, or four where something is added. With
-    `factors`, alpha and beta, the product is added to `out`. See Note [One rounding].
+    It comes with the numbers after the addresses; None where the batch does not merge. Strides are
+    (*batch, rows, columns) per operand: three, or four where something is added. With `factors`,
+    alpha and beta, the product is added to `out`. See Note [One rounding].
     """
     if 0 in (*batch, m, n):  # the other sizes may be any numbers
-        return lambda *addresses: None
+        return (lambda *addresses: None), ()
     sizes, steps = collapse(batch, [st[:-2] for st in strides])
     if len(sizes) > 2:
         return None
@@ -77,9 +78,8 @@ def contract(
         (0,) * (2 - len(sizes)) + lead + st[-2:] for lead, st in zip(steps, strides, strict=True)
     ]
     kernel = Contract(dtype, compute_type(dtype), bool(factors), len(strides) == 4)
-    run = built(pool, kernel)
     tail = (*pad, m, n, k, *(x for st in numbers for x in st), *factors)
-    return lambda *addresses: run(*addresses, *tail)
+    return built(pool, kernel), tail
 
 
 def _batch(ins: Sequence[Spec]) -> Shape:
@@ -126,14 +126,14 @@ def _plan_matmul(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     out = Spec.of(pool, a.dtype, (*batch, m, n))
     strides = [out.strides, *(_walk(s, (*batch, *s.shape[-2:])) for s in ins)]
     rows, steps = _one_for_all(batch, m, strides)
-    launch = contract(pool, a.dtype, () if rows != m else batch, rows, n, k, steps)
-    if launch is None:
+    launched = contract(pool, a.dtype, () if rows != m else batch, rows, n, k, steps)
+    if launched is None:
         raise ShapeError(
             f"matmul: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous"
         )
     products = out.numel * k
     cost = products * _COST_OF_PRODUCT + out.numel + a.numel + b.numel
-    return Plan(op, ins, [out], launch, static, cost=cost, products=products)
+    return Plan(op, ins, [out], launched[0], static, launched[1], cost, products=products)
 
 
 _matmul = KernelOp(
@@ -251,16 +251,17 @@ def _plan_added(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     batch = broadcast_shapes([a.shape[:-2], b.shape[:-2], c.shape[:-2]], op.name, ins)
     out = Spec.of(pool, a.dtype, (*batch, m, n))
     strides = [out.strides, *(_walk(s, (*batch, *s.shape[-2:])) for s in (a, b))]
-    product = contract(pool, a.dtype, batch, m, n, k, strides, (alpha, beta))
-    if product is None:
+    launched = contract(pool, a.dtype, batch, m, n, k, strides, (alpha, beta))
+    if launched is None:
         raise ShapeError(
             f"{op.name}: the batch dimensions of {a!r} and {b!r} do not merge; make them contiguous"
         )
-    fill, tail = copy_into(pool, a.dtype, out.shape, out.strides, _walk(c, out.shape))
+    fill, sizes = copy_into(pool, a.dtype, out.shape, out.strides, _walk(c, out.shape))
+    product, tail = launched
 
     def launch(target: int, added: int, left: int, right: int) -> None:
-        fill(target, added, *tail)
-        product(target, left, right)
+        fill(target, added, *sizes)
+        product(target, left, right, *tail)
 
     products = out.numel * k
     cost = products * _COST_OF_PRODUCT + 2 * out.numel + a.numel + b.numel
@@ -317,34 +318,30 @@ def _plan_linear(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     if adds:
         strides.append((0, ins[2].strides[0]))
     once = len(ins) > 2 and is_half(x.dtype) and not adds
-    product = contract(pool, x.dtype, (), rows, n, k, strides, (1.0, 1.0) if once else ())
+    launched = contract(pool, x.dtype, (), rows, n, k, strides, (1.0, 1.0) if once else ())
+    assert launched is not None  # there is no batch
+    product, tail = launched
     products = rows * n * k
     cost = products * _COST_OF_PRODUCT + out.numel + x.numel + w.numel
-    if adds:
-        return Plan(op, ins, [out], product, static, cost=cost, products=products)
-    if len(ins) == 2 or not out.numel:
-        return Plan(
-            *(op, ins, [out], lambda o, a, b, *_: product(o, a, b), static),
-            cost=cost,
-            products=products,
-        )
+    if adds or len(ins) == 2 or not out.numel:
+        return Plan(op, ins, [out], product, static, tail, cost, products=products)
     if once:
         sides = (n, 1), (0, ins[2].strides[0])
         fill, sizes = copy_into(pool, x.dtype, (rows, n), *sides)
 
         def add(target: int, source: int, weight: int, bias: int) -> None:
             fill(target, bias, *sizes)
-            product(target, source, weight)
+            product(target, source, weight, *tail)
 
         return Plan(op, ins, [out], add, static, cost=cost, products=products)
     compute = compute_type(x.dtype)
     formula = Formula((x.dtype, x.dtype), (), (x.dtype,), (arg(0, compute) + arg(1, compute),))
-    kernel, tail = map_kernel(formula, (rows, n), [(n, 1), (n, 1), (0, ins[2].strides[0])], 1)
+    kernel, places = map_kernel(formula, (rows, n), [(n, 1), (n, 1), (0, ins[2].strides[0])], 1)
     add_bias = built(pool, kernel)
 
     def launch(target: int, source: int, weight: int, bias: int) -> None:
-        product(target, source, weight)
-        add_bias(target, target, bias, *tail)
+        product(target, source, weight, *tail)
+        add_bias(target, target, bias, *places)
 
     return Plan(op, ins, [out], launch, static, cost=cost, products=products)
 

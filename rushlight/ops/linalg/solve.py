@@ -61,6 +61,23 @@ _solve_op = LibraryOp(
 )
 
 
+def _inverse_grad(
+    needs: int, grads: list[Any], ins: list[Any], outs: list[Any], label: str
+) -> list[Value | None]:
+    inverse = adjoint(outs[0])
+    return [e.neg(product(product(inverse, grads[0]), inverse)), None]
+
+
+_inverse_op = LibraryOp(
+    "lapack",
+    "solve",
+    lambda ins, label: [(ins[1].dtype, ins[1].shape), (int32, ins[0].shape[:1])],
+    "X of A X = 1, and where it failed: the derivative needs no other system.",
+    _inverse_grad,
+    ((), (0,)),
+)
+
+
 def _solve(a: Value, b: Value, label: str) -> tuple[Value, Value]:
     """Batches of one shape, as one dimension."""
     x, info = call_library(_solve_op, (a, b), label)
@@ -131,7 +148,7 @@ def _inverted(a: Value, label: str) -> tuple[Value, Value]:
     check_matrices("linalg.inv", a, square=True)
     batch, n = a._spec.shape[:-2], a._spec.shape[-1]
     one = views.expand(eye(n, a), (numel(batch), n, n))
-    x, info = _solve(flat(a), one, label)
+    x, info = call_library(_inverse_op, (flat(a), one), label)
     return unflat(x, batch), views.reshape(info, batch)
 
 

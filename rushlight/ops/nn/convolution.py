@@ -36,9 +36,9 @@ from rushlight.ops.view.windows import (
 from rushlight.tape.record.op import check_devices
 from rushlight.tape.record.value import Value
 
-# Up to so many pixels the transpose is a product and its fold: a convolution kernel would leave
-# most lanes idle, and copy the weights first.
-FEW_PIXELS = 16
+# With fewer pixels of an image, or up to so many of the batch, the transpose is a product and its
+# fold: a convolution kernel would leave most lanes idle, or turn the weights for one vector.
+FEW_OF_IMAGE, FEW_OF_BATCH = 9, 16
 _SPATIAL = {1: "length", 2: "height, width", 3: "depth, height, width"}
 
 
@@ -328,7 +328,8 @@ def _convolve_back(
     if (
         rank < 3
         and min(image) > 0
-        and numel(sizes) > FEW_PIXELS
+        and numel(sizes) >= FEW_OF_IMAGE
+        and n * numel(sizes) > FEW_OF_BATCH
         and direct_convolution.suits(x._spec, w._spec, steps, spread, groups)
     ):
         return _finished(_direct_back(x, w, steps, border, spread, groups, image), x, w, bias)

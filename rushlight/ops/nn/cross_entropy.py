@@ -86,7 +86,7 @@ def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
     sizes = (1, target.numel, 1, classes, 0, 1, 0, 0, 0, 0, 0, 1, 0)
     room = -(-target.nbytes // 64) * 64 or 64
 
-    def run(word: int, address: int) -> None:
+    def run(address: int, word: int) -> None:
         with Scratch(pool, room) as (places,):
             clean(places, address, *tail)
             # The source's stride is 0: every index reads its first element; only the range matters.

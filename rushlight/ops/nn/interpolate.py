@@ -49,9 +49,18 @@ _two_more = elementwise(
 Along = tuple[int, int, float]
 
 
+# The input position of an output element's middle.
+_middle = elementwise(
+    "source_position",
+    lambda i, scale: (i + 0.5) * scale - 0.5,
+    "(i + 0.5) * scale - 0.5.",
+    accepts=FLOAT,
+    listed=False,
+)
+
+
 def _limited(index: Value, n: int) -> Value:
-    index = e.select(e.lt(index, 0), 0, index)
-    return e.select(e.gt(index, n - 1), n - 1, index)
+    return clamp(index, 0, n - 1)
 
 
 def _steps(x: Value, count: int, dtype: DType) -> Value:
@@ -73,7 +82,7 @@ def _source(x: Value, along: Along, align: bool) -> Value:
     steps = _steps(x, m, x._spec.dtype)
     if align:
         return e.mul(steps, (n - 1) / (m - 1) if m > 1 else 0.0)
-    return e.sub(e.mul(e.add(steps, 0.5), scale), 0.5)
+    return _middle(steps, float(scale))
 
 
 def _weighted(x: Value, dim: int, n: int, parts: Sequence[tuple[Value, Value]]) -> Value:
@@ -88,7 +97,7 @@ def _weighted(x: Value, dim: int, n: int, parts: Sequence[tuple[Value, Value]]) 
 
 def _linear(x: Value, dim: int, along: Along, align: bool) -> Value:
     place = _source(x, along, align)
-    place = e.select(e.lt(place, 0), 0.0, place)
+    place = clamp(place, 0.0)
     low = e.floor(place)
     share = e.sub(place, low)
     first = e.cast(low, int64)

@@ -57,14 +57,18 @@ def get_item(x: Value, key: Any) -> Value:
         if made is not None:
             return made
     keys = key if key.__class__ is tuple else (key,)
-    others = [k for k in keys if not _is_plain(k)]
-    if not others:
+    indices = 0
+    for k in keys:
+        if isinstance(k, Value):
+            if k._spec.dtype not in INDEX or not k._spec.shape:
+                return subscript.get_item(x, key)  # masks and 0-dim indices are read
+            indices += 1
+        elif not _is_plain(k):
+            return subscript.get_item(x, key)
+    if not indices:
         made = subscript.part(x, keys)
         return subscript.get_item(x, key) if made is None else made
-    for k in others:  # masks and 0-dim indices are read from the device
-        if not isinstance(k, Value) or k._spec.dtype not in INDEX or not k._spec.shape:
-            return subscript.get_item(x, key)
-    return _get_at(x, *map(_as_part, keys))
+    return _get_at(x, *(keys if indices == len(keys) else map(_as_part, keys)))
 
 
 def _as_part(key: Any) -> Any:

@@ -32,7 +32,6 @@ from collections.abc import Callable, Collection, Sequence
 from textwrap import indent
 from typing import Any
 
-from rushlight.core.cache import Cache
 from rushlight.core.errors import BudgetError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
@@ -40,6 +39,7 @@ from rushlight.tape.memory import refusal, replay
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.pins import COUNTERS, LOCK, Pins
 from rushlight.tape.memory.recipe import Recipe
+from rushlight.tape.program.launching import bound, launch_code
 from rushlight.tape.program.program import Program, Reference, Step
 from rushlight.tape.record import call, template
 from rushlight.tape.record.op import Grad, Plan, writes_over
@@ -97,8 +97,6 @@ if version != node.version:
     return None
 """
 
-_CODES = Cache()  # by text
-
 
 class Derivative:
     """A program over the present gradients, then the saved results, then the saved operands.
@@ -149,7 +147,7 @@ class Derivative:
             launch = _run_program(program, constants)
         else:
             launch = _run_plan(plan, params, self.over, constants)
-        parts = _parts(program, came, constants)
+        parts = _parts(program, came, self.over if plan is not None else None, constants)
         self.fresh = constants["fresh"]
         text = _RUN.format(
             constants=", ".join(constants),
@@ -159,8 +157,7 @@ class Derivative:
             parts=", ".join(parts),
             fresh="inherited if mine else fresh" if "inherited" in constants else "fresh",
         )
-        code = _CODES.get(text) or _CODES.keep(text, template.compiled(text, "derivative"))
-        return call.defined(code, "bind")(**constants)
+        return bound(text, "derivative", constants)
 
     @staticmethod
     def of(program: Program | None, grad: Grad, came: int, params: int) -> Derivative | None:
@@ -209,7 +206,9 @@ class Derivative:
                 continue
             number, skip, spec = place
             value = every[number]
-            if spec is not None:
+            if spec is not None and self.fresh[len(parts)]:
+                value = call.make_value(spec, value._memory)
+            elif spec is not None:
                 value = call.make_view(value, spec, value._offset + skip)
             parts.append(value)
         return parts, self.fresh
@@ -371,18 +370,20 @@ def _run_plan(plan: Plan, params: int, over: int | None, constants: dict[str, An
 
 def _run_program(program: Program, constants: dict[str, Any]) -> str:
     """Run all launches; the results are out0, out1, ..."""
-    storages = _names("storage", len(program.made))
-    constants["make"] = program.make
-    text = f"{', '.join(storages)}, = make([{', '.join(_names('a', len(program.given)))}], "
-    text += "node.params)\n"
+    count = len(program.made)
+    text = launch_code(program.launches, count, len(program.given), constants, "0", "node.params")
     for i, slot in enumerate(program.made):
         constants[f"spec{i}"] = program.specs[slot]
-        text += f"out{i} = make_value(spec{i}, storage{i})\n"
+        text += template.handle(i, f"spec{i}") + f"out{i}._node = None\n"
     return text
 
 
-def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
-    """An expression per operand: None, a present gradient, a result, or a view of one of them."""
+def _parts(program: Program, came: int, over: int | None, constants: dict[str, Any]) -> list[str]:
+    """An expression per operand: None, a present gradient, a result, or a view of one of them.
+
+    A result of which one operand gets all, in its shape, has that shape from the start: its handle
+    is made with it, and no view. Not so the result `over` which a gradient may be written.
+    """
     places = [None if r is None else program.rooted(r) for r in program.results]
     owners = [None if p is None else p.slot for p in places]
     fresh: list[bool] = []
@@ -395,9 +396,13 @@ def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
             inherited.append(False)
             continue
         slot, skip, spec = place
-        name = f"g{slot}" if slot < came else f"out{program.made.index(slot)}"
+        number = program.made.index(slot) if slot >= came else -1
+        name = f"g{slot}" if number < 0 else f"out{number}"
         whole = spec is program.specs[slot] and not skip
-        alone = whole and owners.count(slot) == 1
+        lone = owners.count(slot) == 1
+        if lone and number >= 0 and number != over and _is_reshape(program.specs[slot], place):
+            whole, constants[f"spec{number}"] = True, spec
+        alone = whole and lone
         fresh.append(alone and slot >= came)
         inherited.append(alone)
         if not whole:
@@ -408,6 +413,12 @@ def _parts(program: Program, came: int, constants: dict[str, Any]) -> list[str]:
     if came == 1 and inherited != fresh:
         constants["inherited"] = tuple(inherited)
     return parts
+
+
+def _is_reshape(made: Spec, place: Reference) -> bool:
+    """Whether a place is all of what was made, in another shape."""
+    whole = not place.offset and place.spec.numel == made.numel
+    return whole and place.spec.contiguous and made.contiguous
 
 
 def recall(

@@ -9,13 +9,14 @@ from rushlight.core.cache import Cache
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import SparseOperandError
 from rushlight.core.shapes import Spec
+from rushlight.tape.program.calling import calls_of, choosing
 from rushlight.tape.program.program import Program, ProgramOp, Step
 from rushlight.tape.program.trace import trace
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE, Changed, State
-from rushlight.tape.record.value import Output, Value, history_of
+from rushlight.tape.record.value import Value, history_of
 
 SMALL = 4 << 20  # bytes of all operands and results of the steps, together
 # The classes of static arguments; `Tensor` adds its device.
@@ -26,19 +27,24 @@ PLAIN: list[type] = [int, float, bool, str, type(None), DType]
 
 
 class Known:
-    """A kind of call: its program, as one plan where possible, and the views after it."""
+    """A kind of call: its program, as one plan where possible, and the views after it.
+
+    `run(known, values, state)` is generated code where the results are those of one plan.
+    """
 
     __slots__ = (
-        "alone",
+        "calls",
         "core",
         "differentiable",
+        "is_one",
         "lone",
         "make",
         "op",
-        "plan",
         "plans",
         "program",
+        "run",
         "shows",
+        "view",
         "views",
     )
 
@@ -48,75 +54,60 @@ class Known:
         self.core, self.views = _composed(program)
         # One step, of whose results the first is returned: the plan and the launch parameters.
         self.lone = program.lone if make is None and self.core is None else None
-        self.alone = self.lone is not None or (
+        self.plans: dict[int, Plan] = {}  # by the operands that need gradients
+        self.calls: dict[int, Callable[..., Any]] = {}  # the code of a call, by the same
+        self.differentiable = False
+        if self.core is not None:
+            first = self.core.results[0]
+            self.differentiable = first is not None and bool(first.spec.differentiable)
+            self.op = ProgramOp(name, self.core)
+        elif self.lone is not None:
+            self.differentiable = bool(self.lone[0].out.differentiable)
+        only = None if self.core is None else self.core.only  # the one plan for all operands
+        hidden = any(spec.hidden for spec in program.given)  # batched operands have no addresses
+        self.is_one = (
             self.core is not None
             and make is None
             and not self.views
             and len(self.core.results) == 1
         )
-        hidden = any(spec.hidden for spec in program.given)  # batched operands have no addresses
-        # The one plan for all operands, where there is one.
-        self.plan = self.core.only if self.alone and self.core is not None and not hidden else None
-        self.shows = self.plan is not None and _only_shows(self.plan)
-        self.plans: dict[int, Plan] = {}  # by the operands that need gradients
-        if self.core is not None:
-            first = self.core.results[0]
-            self.differentiable = first is not None and bool(first.spec.differentiable)
-            self.op = ProgramOp(name, self.core)
+        is_view = only is not None and only.launch is None
+        self.view = only if is_view and self.is_one and not hidden else None
+        self.shows = self.view is not None and _only_shows(self.view)
+        coded = not (hidden or is_view) and (self.lone is not None or self._shown() is not None)
+        self.run = choosing(len(program.given)) if coded else Known.run_slowly
 
-    def run(self, values: Sequence[Value], state: State) -> Any:
-        if self.alone:
-            return self._run_alone(values, state)
-        if self.core is None:
-            results = self.program.call(values)
+    def _shown(self) -> list[int] | None:
+        """The core's result that each result is; None where one is not whole."""
+        if self.core is None or self.views:
+            return None
+        slots = [r.slot for r in self.core.results if r is not None]
+        wanted = [None if r is None else r.slot for r in self.program.results]
+        if any(slot not in slots for slot in wanted):
+            return None
+        return [slots.index(slot) for slot in wanted if slot is not None]
+
+    def call_for(self, needs: int) -> Callable[..., Any]:
+        """The code of calls whose operands in the bit mask have a record."""
+        if not self.differentiable and needs:
+            made = self.calls.get(0) or self.call_for(0)
+        elif self.lone is not None:
+            made = calls_of(*self.lone, needs, (0,), None)
         else:
-            results = self._by_core(values, state)
-        return results[0] if self.make is None else self.make(results)
+            shown = self._shown()
+            assert shown is not None
+            made = calls_of(self.plans.get(needs) or self._plan(needs), (), needs, shown, self.make)
+        self.calls[needs] = made
+        return made
 
-    def _run_alone(self, values: Sequence[Value], state: State) -> Value:
-        """The one result of one plan."""
+    def run_slowly(self, values: Sequence[Value], state: State) -> Any:
+        """The call with something special around it, of views, or of steps one by one."""
         if self.lone is not None:
-            plan, params = self.lone
-            if state.special:
-                return _first(call.run(plan, values, params))
-            try:
-                ins = [v._memory.address + v._offset for v in values]  # type: ignore[operator]
-            except TypeError:  # dropped
-                return _first(call.run(plan, values, params))
-            storages = [call.make_storage(plan.pool, room, state.birth) for room in plan.rooms]
-            plan.launch(*[s.address for s in storages], *ins, *plan.tail, *params)  # type: ignore[misc]
-            edge: Any = call.record(plan, values, params, storages) if state.grad else None
-            if edge is not None and len(storages) > 1:
-                edge = Output(edge, 0)
-            return call.make_value(plan.out, storages[0], 0, edge)
-        needs = 0
-        ins = []
-        recorded = state.grad and self.differentiable
-        bit = 1
-        for value in values:
-            if recorded and (
-                value._node is not None or (value._base is not None and edge_of(value) is not None)
-            ):
-                needs |= bit
-            bit += bit
-        plan = self.plan or self.plans.get(needs) or self._plan(needs)
-        if state.special or plan.launch is None:
-            return _first(call.run(plan, values))
-        try:
-            for value in values:
-                ins.append(value._memory.address + value._offset)  # type: ignore[operator]
-        except TypeError:  # dropped
+            return _first(call.run(self.lone[0], values, self.lone[1]))
+        if self.is_one:
             return self._core_results(values, state)[0]
-        if not needs:
-            return call.launch_one(plan, ins, (), state.birth)
-        if len(plan.outs) == 1:
-            made = call.launch_one(plan, ins, (), 0)
-            made._node = call.record(plan, values, (), (made._memory,))
-            return made
-        storages = [call.make_storage(plan.pool, room) for room in plan.rooms]
-        plan.launch(*[s.address for s in storages], *ins, *plan.tail)
-        node: Any = call.record(plan, values, (), storages)
-        return call.make_value(plan.out, storages[0], 0, Output(node, 0))
+        results = self.program.call(values) if self.core is None else self._by_core(values, state)
+        return results[0] if self.make is None else self.make(results)
 
     def _plan(self, needs: int) -> Plan:
         assert self.core is not None
@@ -124,13 +115,10 @@ class Known:
         return plan
 
     def _core_results(self, values: Sequence[Value], state: State) -> Sequence[Value]:
-        plan = self.plan
-        if plan is None:
-            needs = 0
-            if state.grad and self.differentiable:
-                needs = sum(1 << i for i, value in enumerate(values) if edge_of(value) is not None)
-            plan = self.plans.get(needs) or self._plan(needs)
-        made = call.run(plan, values)
+        needs = 0
+        if state.grad and self.differentiable:
+            needs = sum(1 << i for i, value in enumerate(values) if edge_of(value) is not None)
+        made = call.run(self.plans.get(needs) or self._plan(needs), values)
         return made if made.__class__ is tuple else (made,)
 
     def _by_core(self, values: Sequence[Value], state: State) -> list[Any]:
@@ -265,7 +253,7 @@ class Kinds:
                 found = table.get(key)
         if found is None:
             return self.function(*args, **named)
-        return found.run(values, state)
+        return found.run(found, values, state)
 
     def call_any(self, args: Sequence[Any], named: dict[str, Any]) -> Any:
         """A call whose arguments the generated key does not cover."""
@@ -328,7 +316,7 @@ class Kinds:
                     and any(_has_record(v) for v in made)
                 ):
                     del result, made
-                    return known.run(values, STATE.get())
+                    return known.run(known, values, STATE.get())
         return _without(twins, result) if twins else result
 
 

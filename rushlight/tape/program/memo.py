@@ -54,7 +54,7 @@ ABSENT = Absent()
 SURE = frozenset([int, type(None), Absent])
 # Further names of the generated code.
 new, get_state, history_of = object.__new__, STATE.get, value.history_of
-launch_one, make_node, part = call.launch_one, call.make_node, known.part
+make_node, part = call.make_node, known.part
 
 
 def memo(
@@ -253,39 +253,32 @@ def bind(_kinds):
         if _found is None:
             return _kinds.call(*{call}, {values}, _key)
 {run}
-        return _found.run({values}, _state)
+        return _found.run(_found, {values}, _state)
     return called
 """
 
-# For one tensor, most often a view or a reduction: `Known.run` of one step, inlined. In a region it
-# is so for a view that saves nothing: there is nothing to tell the region.
+# For one tensor, most often a view: that is made here. In a region it is so for a view that saves
+# nothing: there is nothing to tell the region.
 _RUN_ONE = """\
-if _state.regional:
+_plan = _found.view
+if _plan is not None and _state.regional:
     _region = _state.region  # None: only hooks, or another thread takes it from the state
-    _is_told = _region is None or _state.saving is not None or _region.chooses
-    _plan = None if _is_told or not _found.shows else _found.plan
-else:
-    _plan = _found.plan
+    if _region is None or _state.saving is not None or _region.chooses or not _found.shows:
+        _plan = None
 _base = {x}._base
 if _plan is not None and (_base is None or not _state.grad or history_of({x}) == history_of(_base)):
-    if _plan.launch is None:
-        _out = new(call.Handle)
-        _out._spec = _plan.out
-        _out._memory = {x}._memory
-        _out._offset = {x}._offset + _plan.offsets[0]
-        _out._base = {x} if _base is None else _base
-        _out._history = history_of({x})
-    else:
-        _address = {x}._memory.address
-        if _address is None:
-            return call.run(_plan, ({x},))
-        _out = launch_one(_plan, (_address + {x}._offset,), (), _state.birth)
+    _out = new(call.Handle)
+    _out._spec = _plan.out
+    _out._memory = {x}._memory
+    _out._offset = {x}._offset + _plan.offsets[0]
+    _out._base = {x} if _base is None else _base
+    _out._history = history_of({x})
     _edge = {x}._node
     if _edge is None or not _state.grad or not _plan.out.differentiable:
         _out._node = None
         return _out
     _grad = _plan.grads.get(1) or _plan.grad(1)
     _saved = ({x},) if _grad.saves_in else ()
-    _out._node = make_node(_plan, (), (_edge,), _grad, _saved, _out._memory)
+    _out._node = make_node(_plan, (), (_edge,), _grad, _saved, ())
     return _out
 """

@@ -22,13 +22,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rushlight.core.shapes import Spec, contiguous_strides
-from rushlight.devices.shared.allocator import Pool
+from rushlight.tape.program.launching import Block, Launch, filling, making
 from rushlight.tape.record import call
-from rushlight.tape.record.call import make_storage
 from rushlight.tape.record.needed import Needed, fitted, make_dense
 from rushlight.tape.record.op import Grad, Op, Plan, Shadow, Static, writes_over
 from rushlight.tape.record.value import Value
@@ -60,41 +58,14 @@ class Reference(NamedTuple):
     spec: Spec
 
 
-class ScratchBlock(NamedTuple):
-    """A scratch block during a run: the index of its address, its pool and its size."""
-
-    at: int
-    pool: Pool
-    room: int
-
-
-class Rest(NamedTuple):
-    """Rare attributes of launches."""
-
-    own: bool  # the parameters of the program's own call follow the numbers
-    blocks: tuple[tuple[int | None, int], ...]  # after the first: a result or None, and the size
-    ends: tuple[ScratchBlock, ...]  # after the first
-
-
-class Launch(NamedTuple):
-    """A step that runs a kernel, over addresses: of results, inputs and scratch."""
-
-    plan: Plan
-    numbers: tuple[Any, ...]  # the numbers after the addresses
-    take: Callable[[list[Any]], Sequence[int]]  # indices of its arguments among all addresses
-    # The first block that it takes: one of `made`, None for a scratch block, -1: it takes none.
-    result: int | None
-    room: int  # of that block
-    end: ScratchBlock | None  # a scratch block whose last reader it is
-    rest: Rest | None
-
-
 class Program:
     """See Note [Programs]."""
 
     __slots__ = (
         "_last_reads",
+        "_launch",
         "_launches",
+        "_make",
         "_wholes",
         "firsts",
         "given",
@@ -131,6 +102,8 @@ class Program:
         # The results' roots that steps fill.
         self.made = tuple(dict.fromkeys(s for s in owners if s >= len(given)))
         self._launches: tuple[Launch, ...] | None = None
+        self._launch: Callable[..., None] | None = None
+        self._make: Callable[..., list[Any]] | None = None
         self._last_reads: tuple[tuple[int, ...], ...] | None = None
         self._wholes: tuple[int, ...] | None = None
 
@@ -350,52 +323,27 @@ class Program:
             self._launches = _launches(self)
         return self._launches
 
-    def launch(self, *addresses: int) -> None:
-        """Fill the memory of `made`, called like a kernel: results, then inputs."""
-        self._run(list(addresses), None, (), 0)
+    @property
+    def launch(self) -> Callable[..., None]:
+        """Fills the memory of `made`, called like a kernel: results, then inputs."""
+        if self._launch is None:
+            self._launch = filling(self.launches, len(self.made), len(self.given))
+        return self._launch
 
     def peak(self) -> int:
         """The most bytes that `make` has allocated at once."""
         used = most = 0
         for launch in self.launches:
-            blocks = () if launch.rest is None else launch.rest.blocks
-            used += launch.room + sum([room for _, room in blocks])
+            used += sum([block.room for block in launch.takes])
             most = max(most, used + launch.plan.scratch)
-            used -= sum([block.room for block in _ends(launch)])
+            used -= sum([block.room for block in launch.ends])
         return most
 
     def make(self, ins: Sequence[int], params: tuple[Any, ...] = (), birth: int = 0) -> list[Any]:
         """Fill new storages, one for each of `made`, from the addresses of the inputs."""
-        made: list[Any] = [None] * len(self.made)
-        self._run([*made, *ins], made, params, birth)
-        return made
-
-    def _run(
-        self, addresses: list[Any], made: list[Any] | None, params: tuple[Any, ...], birth: int
-    ) -> None:
-        # No call between taking a block and noting it: see Note [Counting and threads].
-        try:
-            for plan, numbers, take, result, room, end, rest in self.launches:
-                if result is None:
-                    addresses.append(plan.pool.take(room))
-                elif made is not None and result >= 0:
-                    made[result] = storage = make_storage(plan.pool, room, birth)
-                    addresses[result] = storage.address
-                if rest is None:
-                    plan.launch(*take(addresses), *numbers)  # type: ignore[misc]
-                else:
-                    _launch_rest(plan, numbers, take, rest, addresses, made, params, birth)
-                if end is not None:
-                    index, pool, room = end
-                    address = addresses[index]
-                    addresses[index] = None
-                    pool.give(address, room)
-        except BaseException:
-            for launch in self.launches:
-                for index, pool, room in _ends(launch):
-                    if index < len(addresses) and addresses[index] is not None:
-                        pool.give(addresses[index], room)
-            raise
+        if self._make is None:
+            self._make = making(self.launches, len(self.made), len(self.given))
+        return self._make(*ins, params, birth)
 
 
 class ProgramOp(Op):
@@ -499,37 +447,6 @@ def _root_of_view(step: Step, roots: Sequence[tuple[int, int]], i: int) -> tuple
     return root, skip + (plan.skip(step.params or ()) if plan.stride else plan.offsets[i])
 
 
-def _ends(launch: Launch) -> Sequence[ScratchBlock]:
-    first = () if launch.end is None else (launch.end,)
-    return first if launch.rest is None else (*first, *launch.rest.ends)
-
-
-def _launch_rest(
-    plan: Plan,
-    numbers: tuple[Any, ...],
-    take: Callable[[list[Any]], Sequence[int]],
-    rest: Rest,
-    addresses: list[Any],
-    made: list[Any] | None,
-    params: tuple[Any, ...],
-    birth: int,
-) -> None:
-    for result, room in rest.blocks:
-        if result is None:
-            addresses.append(plan.pool.take(room))
-        elif made is not None:
-            made[result] = storage = make_storage(plan.pool, room, birth)
-            addresses[result] = storage.address
-    if rest.own:
-        plan.launch(*take(addresses), *numbers, *params)  # type: ignore[misc]
-    else:
-        plan.launch(*take(addresses), *numbers)  # type: ignore[misc]
-    for index, pool, room in rest.ends:
-        address = addresses[index]
-        addresses[index] = None
-        pool.give(address, room)
-
-
 def _launches(program: Program) -> tuple[Launch, ...]:
     """The steps that run kernels, over addresses: see `Launch`."""
     count = len(program.made)
@@ -537,37 +454,32 @@ def _launches(program: Program) -> tuple[Launch, ...]:
     index.update({i: count + i for i in range(len(program.given))})
     last = _last_readers(program)
     home = _homes(program, last)
-    scratch: dict[int, ScratchBlock] = {}  # by slot
+    scratch: dict[int, Block] = {}  # by slot
     taken: set[int] = set()
     found: list[Launch] = []
     for number, (first, step) in enumerate(zip(program.firsts, program.steps, strict=True)):
         if step.is_view:
             continue
+        plan = step.plan
         slots = range(first, first + len(step.outs))
-        blocks: list[tuple[int | None, int]] = []
-        for slot, room in zip(slots, step.plan.rooms, strict=True):
+        takes: list[Block] = []
+        for slot, room in zip(slots, plan.rooms, strict=True):
             owner = home.get(slot, slot)
             if owner not in taken:
                 taken.add(owner)
-                blocks.append((index.get(owner), room))
                 if owner not in index:
                     index[owner] = count + len(program.given) + len(scratch)
-                    scratch[owner] = ScratchBlock(index[owner], step.plan.pool, room)
+                    scratch[owner] = Block(index[owner], plan.pool, room)
+                takes.append(Block(index[owner], plan.pool, room))
             index[slot] = index[owner]
         read = [program.roots[source] for source in step.sources]
         places = (
             *[(index[slot], 0) for slot in slots],
             *[(index[root], skip) for root, skip in read],
         )
-        ends = [block for slot, block in scratch.items() if last[slot] == number]
-        own = step.params is None
-        rest: Rest | None = Rest(own, tuple(blocks[1:]), tuple(ends[1:]))
-        if not own and len(blocks) < 2 and len(ends) < 2:
-            rest = None
-        numbers = (*step.plan.tail, *(step.params or ()))
-        end = ends[0] if ends else None
-        block = blocks[0] if blocks else (-1, 0)
-        found.append(Launch(step.plan, numbers, _taker(places), *block, end, rest))
+        ends = tuple([block for slot, block in scratch.items() if last[slot] == number])
+        numbers = (*plan.tail, *(step.params or ()))
+        found.append(Launch(plan, numbers, step.params is None, places, tuple(takes), ends))
     return tuple(found)
 
 
@@ -593,13 +505,6 @@ def _homes(program: Program, last: dict[int, int]) -> dict[int, int]:
     for slot in reversed(over):
         over[slot] = over.get(over[slot], over[slot])
     return over
-
-
-def _taker(places: Sequence[tuple[int, int]]) -> Callable[[list[Any]], Sequence[int]]:
-    """A function that picks addresses from a list, each plus a byte offset."""
-    if len(places) > 1 and not any(skip for _, skip in places):
-        return itemgetter(*[i for i, _ in places])
-    return lambda addresses: [addresses[i] + skip for i, skip in places]
 
 
 def _last_readers(program: Program) -> dict[int, int]:

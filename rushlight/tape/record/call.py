@@ -46,7 +46,10 @@ def set_handle(kind: type[Value]) -> None:
 
 
 def plan_for(op: Op, inputs: Sequence[Value], static: Static) -> Plan:
-    key = (static, *[v._spec for v in inputs])
+    if len(inputs) == 1:
+        key: Any = (static, inputs[0]._spec)
+    else:
+        key = (static, *[v._spec for v in inputs])
     plan = op.plans.get(key)
     if plan is None:
         plan = make_plan(op, [v._spec for v in inputs], static)
@@ -172,7 +175,7 @@ def run_view(plan: Plan, x: Value, params: tuple[Any, ...], skip: int, state: An
         elif x._node is not None and plan.out.differentiable:
             grad = plan.grads.get(1) or plan.grad(1)
             saved = (x,) if grad.saves_in else ()
-            node = make_node(plan, params, (x._node,), grad, saved, x._memory)
+            node = make_node(plan, params, (x._node,), grad, saved, ())
     out = new(Handle)
     out._spec = plan.out
     out._memory = x._memory
@@ -415,11 +418,12 @@ def make_node(
     edges: tuple[Any, ...],
     grad: Any,
     saved: tuple[Any, ...],
-    storage: Storage,
+    outs: tuple[Storage, ...],
+    depth: int = 2,
 ) -> Node:
-    """The record of a call with one new result: its version is 0.
+    """The record of a call with new results, of which `outs` are saved: their version is 0.
 
-    See Note [Source lines] for its last lines.
+    The caller of the op is `depth` frames above. See Note [Source lines] for the last lines.
     """
     global users_last
     node = new(Node)
@@ -434,13 +438,16 @@ def make_node(
     if version < 0:
         refuse_save(plan.op.name, saved)
     node.version = version
-    node.outs = (storage,) if grad.saves_out else ()
+    node.outs = outs
     node.hooks = node.dropped = None
     node.chain = chain = get_called()
     if chain is not None and chain[2]:
         node.code, node.at = chain[2]
         return node
-    frame = get_frame(2)  # the caller of the op
+    try:
+        frame = get_frame(depth)
+    except ValueError:  # a callback of the interpreter has no caller
+        frame = get_frame(1)
     code = frame.f_code
     if code is not users_last:
         if is_ours(code.co_filename, True):

@@ -167,7 +167,8 @@ if not needs or not state.grad or not plan.out.differentiable:
 grad = plan.grads.get(needs) or plan.grad(needs)
 saves = grad.saves_in
 saved = {saved}
-out._node = node = make_node(plan, {given}, ({names},), grad, saved, storage)
+outs = (storage,) if grad.saves_out else ()
+out._node = node = make_node(plan, {given}, ({names},), grad, saved, outs)
 """
 
 

@@ -49,7 +49,7 @@ from rushlight.tape.program.trace import trace
 from rushlight.tape.record.call import make_view
 from rushlight.tape.record.needed import Needed, fits, fitted, make_dense
 from rushlight.tape.record.op import Shadow
-from rushlight.tape.record.state import STATE, WALK
+from rushlight.tape.record.state import STATE, WALK, State
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.walk.edges import key_of
 from rushlight.tape.walk.hooks import (
@@ -237,9 +237,12 @@ class Walk:
         return [n for n in self.roots if not self.waiting[n]]
 
     def run(self) -> None:
-        waiting, sums = self.waiting, self.sums
-        few, region, retain = self._quick(), self._region(), self.retain
-        recalls, foresight = self.recalls or region is not None, self._foresight()
+        waiting, sums, retain = self.waiting, self.sums, self.retain
+        few, region, foresight, state = self._quick(), None, None, STATE.get()
+        self.by_node = False
+        if state.special:
+            region, foresight = self._region(state), self._foresight(state)
+        recalls = region is not None or self.recalls(state)
         arrive, owned = self.arrive, self.owned
         ready = self.start()
         while ready:
@@ -319,21 +322,19 @@ class Walk:
             node.saved, node.outs = None, ()
         return (None,) * len(node.edges), (False,) * len(node.edges)
 
-    @property
-    def recalls(self) -> bool:
+    def recalls(self, state: State) -> bool:
         """Whether programs may run: nothing is recorded, checked or special."""
-        return not (self.create or Mode.on or STATE.get().special)
+        return not (self.create or Mode.on or state.special)
 
-    def _region(self) -> Any:
+    def _region(self, state: State) -> Any:
         """The region in which programs run and leave recipes; None where none is, or rules run."""
-        state = STATE.get()
         if self.create or Mode.on or not state.regional:
             return None
         return None if state.region is None or state.region.witness is not None else state.region
 
-    def _foresight(self) -> Foresight | None:
+    def _foresight(self, state: State) -> Foresight | None:
         """What counts the derivatives, where calls are counted and the pass records nothing."""
-        region = STATE.get().region
+        region = state.region
         found: Foresight | None = None if region is None or self.create else region.foresight
         self.by_node = found is not None
         return found

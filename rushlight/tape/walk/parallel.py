@@ -103,7 +103,7 @@ class ParallelWalk(Walk):
             super().run()
             return
         self.workers = min(self.workers, width)
-        self.recalled = self.recalls
+        self.recalled = self.recalls(STATE.get())
         self.ready = [node for node in self.roots if not self.waiting[node]]
         try:
             self.context = copy_context()  # it refers to this walk until the end

@@ -107,19 +107,27 @@ def roots_of(name: str, tensors: Any, gradients: Any) -> tuple[list[Any], list[V
 SEEDS = Cache()  # by spec: the plan that fills the initial 1
 
 
-def backward_from(root: Value, retain: bool) -> bool:
-    """The common `root.backward()`, where a pass has started from a root like this one.
+def backward_from(root: Value, gradient: Any, retain: bool) -> bool:
+    """The common `root.backward(gradient)`, where nothing need be converted or checked.
 
-    Else False.
+    That is a gradient of the root's spec, or none where a pass has started from a root like this
+    one. Else False.
     """
     state = STATE.get()
-    plan = SEEDS.get(root._spec)
-    if plan is None or state.special:
+    if state.special:
+        return False
+    if gradient is None:
+        plan = SEEDS.get(root._spec)
+    elif not isinstance(gradient, Value) or gradient._spec is not root._spec:
         return False
     edge = edge_of(root)
     if edge is None:
         return False
-    run_backward((edge,), (call.launch_at(plan, (), (1.0,), state.birth),), retain, False)
+    if gradient is None:
+        if plan is None:
+            return False
+        gradient = call.launch_at(plan, (), (1.0,), state.birth)
+    run_backward((edge,), (gradient,), retain, False)
     return True
 
 

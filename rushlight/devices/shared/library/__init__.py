@@ -21,7 +21,7 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightWarning
@@ -39,23 +39,44 @@ _SAID: set[tuple[str, str]] = set()  # (device, function) of the warnings given
 def build(device: Device, kernel: Library) -> Launch:
     """A callable for the kernel: addresses and sizes in, nothing out.
 
-    See Note [Kernel arguments].
+    See Note [Kernel arguments]. What follows from the sizes is found once for calls of the same.
     """
     function: Callable[..., None] = _module(kernel).FUNCTIONS[kernel.function]
-    dtypes = kernel.outputs + kernel.inputs
     arrays = _over_memory if device.limits.host_memory else _copies
+    count = len(kernel.outputs) + len(kernel.inputs)
+    last: tuple[tuple[int, ...], int, list[Operand]] = (), -1, []
 
     def launch(*numbers: int) -> None:
-        call = sort_arguments(kernel, numbers)
-        shapes = shapes_of(kernel, call.sizes)
-        room = scratch_room(kernel, shapes)
-        if not device.limits.host_memory:
-            room += sum(map(nbytes, dtypes, shapes))
-        operands = list(zip(call.addresses, dtypes, shapes, strict=True))
-        with Taken(room) if room else contextlib.nullcontext():
-            arrays(device, kernel, function, operands)
+        nonlocal last
+        sizes, room, operands = last
+        if room < 0 or sizes != numbers[count:]:
+            sizes, room, operands = last = _described(device, kernel, numbers)
+        with Taken(room) if room else _NOTHING:
+            arrays(device, kernel, function, numbers[:count], operands)
 
     return launch
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+def _described(
+    device: Device, kernel: Library, numbers: Sequence[int]
+) -> tuple[tuple[int, ...], int, list[Operand]]:
+    """The sizes of a call, the bytes that it takes, and the types of its operands' memory."""
+    import numpy as np
+
+    dtypes = kernel.outputs + kernel.inputs
+    sizes = sort_arguments(kernel, numbers).sizes
+    shapes = shapes_of(kernel, sizes)
+    room = scratch_room(kernel, shapes)
+    if not device.limits.host_memory:
+        room += sum(map(nbytes, dtypes, shapes))
+    operands = [
+        Operand(shape, np.dtype(dtype.name), ctypes.c_char * max(1, nbytes(dtype, shape)))
+        for dtype, shape in zip(dtypes, shapes, strict=True)
+    ]
+    return sizes, room, operands
 
 
 def _module(kernel: Library) -> Any:
@@ -126,19 +147,12 @@ def shapes_of(kernel: Library, sizes: Sequence[int]) -> list[tuple[int, ...]]:
     return shapes
 
 
-Operand = tuple[int, DType, tuple[int, ...]]
+class Operand(NamedTuple):
+    """An operand but for its address."""
 
-
-class _Memory:
-    """The array interface over memory that NumPy does not own."""
-
-    def __init__(self, address: int, code: str, shape: tuple[int, ...]) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (address, False),
-            "typestr": code,
-            "shape": shape,
-        }
+    shape: tuple[int, ...]
+    dtype: Any  # NumPy's
+    memory: type[ctypes.Array[ctypes.c_char]]
 
 
 def _run(kernel: Library, function: Callable[..., None], arrays: list[Any]) -> None:
@@ -150,35 +164,39 @@ def _run(kernel: Library, function: Callable[..., None], arrays: list[Any]) -> N
 
 
 def _over_memory(
-    device: Device, kernel: Library, function: Callable[..., None], operands: list[Operand]
+    device: Device,
+    kernel: Library,
+    function: Callable[..., None],
+    addresses: Sequence[int],
+    operands: list[Operand],
 ) -> None:
     import numpy as np
 
-    arrays = []
-    for address, dtype, shape in operands:
-        own = np.dtype(dtype.name)
-        arrays.append(
-            np.asarray(_Memory(address, own.str, shape))
-            if math.prod(shape)
-            else np.empty(shape, own)
-        )
+    arrays: list[Any] = []
+    for address, (shape, dtype, memory) in zip(addresses, operands, strict=True):
+        place: Any = None if 0 in shape else memory.from_address(address)
+        arrays.append(np.ndarray(shape, dtype, place))
     _run(kernel, function, arrays)
 
 
 def _copies(
-    device: Device, kernel: Library, function: Callable[..., None], operands: list[Operand]
+    device: Device,
+    kernel: Library,
+    function: Callable[..., None],
+    addresses: Sequence[int],
+    operands: list[Operand],
 ) -> None:
     import numpy as np
 
     _say(device, kernel)
     count = len(kernel.outputs)
-    arrays = [np.empty(shape, dtype.name) for _, dtype, shape in operands]
-    for (address, _, _), array in zip(operands[count:], arrays[count:], strict=True):
+    arrays = [np.empty(shape, dtype) for shape, dtype, _ in operands]
+    for address, array in zip(addresses[count:], arrays[count:], strict=True):
         if array.nbytes:
             device.copy_out(address, _bytes(array))
             count_copy(device, array.nbytes, to_host=True)
     _run(kernel, function, arrays)
-    for (address, _, _), array in zip(operands[:count], arrays[:count], strict=True):
+    for address, array in zip(addresses[:count], arrays[:count], strict=True):
         if array.nbytes:
             device.copy_in(address, _bytes(array))
             count_copy(device, array.nbytes, to_host=False)
