@@ -138,9 +138,9 @@ def follow(plan, inputs, params, region, birth=0):
         if number in foresight.dropped:
             foresight.kept[number] = weakly(recipe)
 {references}
-        recipe.outs = references = [{weak}]
+        recipe.outs = [{weak}]
 {adopt}
-        PENDING.extend(references)  # now that they have a recipe: see `list_pending`
+        {list}  # now that they have a recipe: see `list_pending`
     return made
 """
 
@@ -194,13 +194,14 @@ def bind(plans, fallback, numbers):
         if state.special or {views}:
             made = None
             if state.regional and not ({views}):
-                follow = following({count}, 1)
-                made = follow(plan, ({operands},), {given}, state.region, state.birth)
+                region = state.region
+                made = following({count}, 1)(plan, ({operands},), {given}, region, state.birth)
             if made is None:
                 return run(plan, ({operands},){params})
             storage, = made
 {followed}
-            announce(node, state)
+            if region.tells or state.saving is not None:
+                announce(node, state)
             return out
 {take}
         try:
@@ -329,6 +330,7 @@ def following(ins: int, outs: int) -> CodeType:
         taken += _FOLLOW_ROOM.format(i=i)
         taken += take("birth", i, "pool", "of_room", f"plan.rooms[{i}]")
         taken += f"made.append(storage{i})\n"
+    weak = ", ".join([f"reference{i}" for i in range(outs)])
     text = _FOLLOW.format(
         operands="".join([f"x{i}, " for i in given]) or "()",
         addresses=_each(_FOLLOW_ADDRESS, ins, 8),
@@ -340,7 +342,8 @@ def following(ins: int, outs: int) -> CodeType:
         sources=_each(_FOLLOW_SOURCE, ins, 8),
         names="".join([f"source{i}, " for i in given]),
         single=outs == 1,
-        weak=", ".join([f"reference{i}" for i in range(outs)]),
+        weak=weak,
+        list=f"PENDING.append({weak})" if outs == 1 else f"PENDING.extend(({weak}))",
         references=_each("reference{i} = weakly(storage{i})\n", outs, 8),
         adopt=_each(_FOLLOW_ADOPT, outs, 8),
     )
