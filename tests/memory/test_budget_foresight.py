@@ -357,16 +357,19 @@ def test_a_result_over_an_input_without_a_recipe_has_none():
 def test_calls_of_a_followed_step_take_the_short_way(monkeypatch):
     """From the `STEADY`-th equal step on; a call that differs, and those after it, do not."""
     taken: list[str] = []
-    follow = replay.follow
+    following = replay.following
 
-    def counted(plan, *args):
-        made = follow(plan, *args)
-        if made is not None:
-            taken.append(plan.op.name)
-        return made
+    def counting(*counts):
+        def counted(plan, *args):
+            made = following(*counts)(plan, *args)
+            if made is not None:
+                taken.append(plan.op.name)
+            return made
 
-    monkeypatch.setattr(replay, "follow", counted)
-    monkeypatch.setattr(record_call, "follow", counted)
+        return counted
+
+    monkeypatch.setattr(replay, "following", counting)
+    monkeypatch.setattr(record_call, "following", counting)
     x = rl.ones(64, 64, requires_grad=True)
 
     def step(second=rl.exp):

@@ -209,19 +209,22 @@ class Followed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = self.derivatives = 0
-        follow, run_quietly = replay.follow, Derivative.run_quietly
+        following, run_quietly = replay.following, Derivative.run_quietly
 
-        def counted(*given: Any) -> Any:
-            made = follow(*given)
-            self.calls += made is not None
-            return made
+        def counting(ins: int, outs: int) -> Callable[..., Any]:
+            def counted(*given: Any) -> Any:
+                made = following(ins, outs)(*given)
+                self.calls += made is not None
+                return made
+
+            return counted
 
         def counted_quietly(*given: Any) -> Any:
             made = run_quietly(*given)
             self.derivatives += made is not None
             return made
 
-        monkeypatch.setattr(replay, "follow", counted)
+        monkeypatch.setattr(replay, "following", counting)
         monkeypatch.setattr(Derivative, "run_quietly", counted_quietly)
 
 

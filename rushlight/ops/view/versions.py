@@ -90,7 +90,7 @@ def write_into(
                 with replay.Pins() as pins:
                     _write_found(targets, plan, inputs, params, replay.bring(values, pins))
                 return
-            # No call between `append` and `try` or in `finally`: see `replay.follow`.
+            # No call between `append` and `try` or in `finally`: see `template.following`.
             try:
                 running.append((None, values, (), None))
                 _write_found(targets, plan, inputs, params, found)

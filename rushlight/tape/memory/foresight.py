@@ -22,8 +22,8 @@
    not in a record. Of the last equal steps the drops of that are taken which had the least work to
    do again (`again`): one goes by staleness, one by estimates, one by times, and each may be best.
 5. Such a step follows the record: a call is compared with the record's, and nothing is noted, since
-   the record has it (`replay.follow`). The lists of both are the same until a call differs. Of its
-   recipes only those are kept by number that the record drops (`dropped`).
+   the record has it (`replay.following`). The lists of both are the same until a call differs. Of
+   its recipes only those are kept by number that the record drops (`dropped`).
 6. Such a step is quiet where its record, and those that begin with the same call, dropped no
    gradient: then its gradients need no recipe, and derivatives run almost as outside of a budget
    (Note [Derivatives] 8). Where its calls differ, derivatives run as in other steps from there on,

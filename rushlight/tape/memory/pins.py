@@ -27,8 +27,10 @@ LOCK = locks.reentrant_lock()
 # What was rebuilt so often is dropped again only where nothing else suffices.
 OFTEN = 3
 
+# The names of generated code that makes storages: see Note [Recording memory] 1.
+NAMES: dict[str, Any] = {"new": object.__new__, "Storage": Storage}
 _defined: dict[str, Any] = {}
-exec(template.making_storage(), {"new": object.__new__, "Storage": Storage}, _defined)
+exec(template.making_storage(), NAMES, _defined)
 # A new storage of a pool: make_storage(pool, room, birth=0). See Note [Call template].
 make_storage: Callable[..., Storage] = _defined["make_storage"]
 

@@ -57,7 +57,7 @@ _NONE: set[weakref.ref[Storage]] = set()
 PENDING: list[weakref.ref[Storage] | None] = []
 
 # Plain storages that some recipe reads: a write to any other needs no rebuild.
-_READ: Weakly = {}
+READ: Weakly = {}
 
 
 class Mark:
@@ -283,8 +283,8 @@ def source_of(value: Value) -> Source:
     recipe = storage.recipe
     if recipe is not None and recipe.plan.op is not SETTLED:
         return recipe, 0 if len(recipe.outs) == 1 else recipe.index_of(storage), value._offset
-    if id(storage) not in _READ:
-        enter(_READ, storage)
+    if id(storage) not in READ:
+        enter(READ, storage)
     return storage, storage.version, value._offset
 
 
@@ -449,7 +449,7 @@ def no_recipes() -> bool:
 
 def readers(storages: Iterable[Storage]) -> list[Storage]:
     """The storages with a recipe that depends, directly or not, on one of the plain `storages`."""
-    written = {s for s in storages if id(s) in _READ}
+    written = {s for s in storages if id(s) in READ}
     if not written:
         return []
     every = _every_with_recipe()
@@ -499,13 +499,13 @@ def _plain_sources(pool: Pool, every: list[Storage]) -> tuple[dict[Any, tuple[in
 
 def is_read(storage: Storage) -> bool:
     """Whether a recipe may read a plain storage."""
-    return id(storage) in _READ
+    return id(storage) in READ
 
 
 def forget_reads(storages: Iterable[Storage]) -> None:
     """Note that no recipe reads the storages."""
     for storage in storages:
-        _READ.pop(id(storage), None)
+        READ.pop(id(storage), None)
 
 
 def _reading(recipes: Iterable[Recipe], written: set[Storage]) -> dict[Recipe, bool]:

@@ -30,26 +30,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any
 
 from rushlight.core.errors import BudgetError
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.memory import offload, refusal, tracebacks
-from rushlight.tape.memory.pins import COUNTERS, LOCK, Pins, make_storage
+from rushlight.tape.memory.pins import COUNTERS, LOCK, NAMES, Pins, make_storage
 from rushlight.tape.memory.rebuild import Rebuild, first_result
 from rushlight.tape.memory.recipe import (
     LONGEST,
     MOST_WRITES,
     PENDING,
+    READ,
     SMALLEST_DROP,
     UNTIMED,
     Key,
     Recipe,
     Source,
     check_recipe,
+    enter,
     forget_reads,
     is_intact,
     make_plain,
@@ -58,19 +61,17 @@ from rushlight.tape.memory.recipe import (
     settle,
     source_of,
 )
+from rushlight.tape.record import template
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
-
-new = object.__new__
-weakly = weakref.ref
 
 
 def run_in_region(
     plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any
 ) -> list[Storage]:
     """Fill new storages by `plan`, with the inputs pinned and a recipe left on the results."""
-    made = follow(plan, inputs, params, region)
+    made = following(len(inputs), len(plan.rooms))(plan, inputs, params, region)
     if made is not None:
         return made
     with LOCK:
@@ -83,96 +84,44 @@ def run_in_region(
     return storages
 
 
-def follow(
-    plan: Plan, inputs: Sequence[Value], params: tuple[Any, ...], region: Any, birth: int = 0
-) -> list[Storage] | None:
+@functools.cache
+def following(ins: int, outs: int) -> Callable[..., list[Storage] | None]:
     """`run_in_region` for the next call of a followed record: Note [Foresight] 5.
 
-    None where it is another call, an input is dropped, or the results may have no room together.
-    The results are in PENDING.
+    The function, for these numbers of inputs and results, takes the plan, the inputs, the launch
+    parameters, the region and the results' first version. It returns None where it is another call,
+    an input is dropped, or the results may have no room together. The results are in PENDING.
     """
-    if region is None or region.listens or region.chooses:
-        return None
-    foresight, running = region.foresight, Pins.running
-    if foresight is None or not foresight.followed:
-        return None
-    made: list[Storage] = []
-    ins: list[int] = []
-    with LOCK:
-        now, followed = foresight.now + 1, foresight.followed
-        if now >= len(followed) or followed[now] != id(plan):
-            return None
-        pool, tick, drops = plan.pool, COUNTERS.tick + 1, COUNTERS.drops
-        if plan.rest and pool.live + plan.room + plan.rest > pool.held:
-            limit = pool.limit
-            if limit is not None and pool.live + plan.room + plan.rest > limit:
-                return None
-        for value in inputs:
-            storage = value._memory
-            address = storage.address if storage.recipe is None else storage.block
-            if address is None:
-                return None
-            ins.append(address + value._offset)
-        # No call between `append` and `try` or in `finally`: Ctrl-C leaves nothing pinned.
-        try:
-            running.append((plan, inputs, made, None))
-            for room in plan.rooms:
-                made.append(make_storage(pool, room, birth))  # after the last no input is replaced
-            outs = [storage.address for storage in made]
-            if drops != COUNTERS.drops and not is_intact(plan, inputs, ins, outs):
-                return None
-            plan.launch(*outs, *ins, *plan.tail, *params)  # type: ignore[misc]
-        except BudgetError as error:
-            raise refusal.explained(error, plan, inputs) from None
-        finally:
-            del running[-1]
-        COUNTERS.tick, foresight.now, foresight.is_inside = tick, now, False
-        is_rebuilt = plan.room >= SMALLEST_DROP or region.rebuilds(plan)
-        # Only now: room may have been made by taking an input's recipe away (`free_sources`).
-        sources: list[Source] = []
-        length = 0
-        for value in inputs:
-            source = value._memory.recipe
-            if source is not None:
-                source.used = tick
-                if source.length > length:
-                    length = source.length
-                if source.single:
-                    sources.append((source, 0, value._offset))
-                    continue
-            if is_rebuilt:
-                sources.append(source_of(value))
-        if not is_rebuilt:
-            return made
-        rare = pool.reclaim is None or region.witness is not None
-        if rare or length + 1 >= LONGEST or foresight.record.fleeting[now]:
-            adopt_all(Recipe(plan, params, tuple(sources), region.mark), made, region)
-            return made
-        recipe = new(Recipe)
-        recipe.plan, recipe.params, recipe.sources = plan, params, tuple(sources)
-        recipe.mark, recipe.length = region.mark, length + 1
-        _adopt_followed(recipe, made, foresight)
-    return made
+    if ins > MOST_UNROLLED or outs > MOST_UNROLLED:
+        return not_followed
+    made: dict[str, Any] = {}
+    exec(template.following(ins, outs), NAMES, made)
+    follow: Callable[..., list[Storage] | None] = made["follow"]
+    refusal.EXPLAINED.add(follow.__code__)
+    return follow
 
 
-def _adopt_followed(recipe: Recipe, made: Sequence[Storage], foresight: Any) -> None:
-    """`adopt_all` for a new recipe of a followed forward pass, in one function.
+MOST_UNROLLED = 16
+NAMES.update(
+    BudgetError=BudgetError,
+    COUNTERS=COUNTERS,
+    LOCK=LOCK,
+    LONGEST=LONGEST,
+    PENDING=PENDING,
+    Pins=Pins,
+    READ=READ,
+    Recipe=Recipe,
+    SMALLEST_DROP=SMALLEST_DROP,
+    enter=enter,
+    is_intact=is_intact,
+    refusal=refusal,
+    source_of=source_of,
+    weakly=weakref.ref,
+)
 
-    The calls that `adopt_all` makes cost as much as the rest of such a call.
-    """
-    recipe.single = len(made) == 1
-    recipe.used = recipe.serial = COUNTERS.tick
-    recipe.record, recipe.call = foresight.record, foresight.now
-    recipe.number = number = foresight.count
-    foresight.count = number + 1
-    if number in foresight.dropped:
-        foresight.kept[number] = weakly(recipe)
-    recipe.outs = references = []
-    for storage in made:
-        references.append(weakly(storage))
-        storage.block, storage.address, storage.recipe = storage.address, None, recipe
-        storage.copy = None
-    PENDING.extend(references)  # now that they have a recipe: see `list_pending`
+
+def not_followed(*_: Any) -> None:
+    """`following` for calls of more operands: they run as those of other steps do."""
 
 
 def _run_pinned(
@@ -422,10 +371,11 @@ def fetch(storages: Iterable[Storage]) -> None:
                 refill(sorted(keys, key=serial_of))
 
 
+NAMES["adopt_all"] = adopt_all
+
 refusal.EXPLAINED.update(
     (
         run_in_region.__code__,
-        follow.__code__,
         _run_pinned.__code__,
         run_over.__code__,
         fetch.__code__,

@@ -230,7 +230,7 @@ class Derivative:
         with LOCK:
             if mine and gradients[0]._memory.recipe is not None:
                 mine = replay.give_up(gradients[0]._memory)
-            # No call between `append` and `try` or in `finally`: see `replay.follow`.
+            # No call between `append` and `try` or in `finally`: see `template.following`.
             try:
                 running.append((None, node, gradients, None))
                 made = held(node, mine, *gradients)

@@ -407,7 +407,7 @@ def defined(code: CodeType, name: str) -> Callable[..., Any]:
 
 # A new storage of a pool: make_storage(pool, room, birth=0).
 make_storage = replay.make_storage
-follow = replay.follow
+following = replay.following
 # `launch_at` for one result.
 launch_one: Callable[..., Value] = defined(template.launching(), "launch_one")
 

@@ -69,6 +69,120 @@ def launch_one(plan, ins, params, birth=0):
     return out
 """
 
+# The next call of a followed record. No call lies between `append` and `try` or in `finally`, so
+# that Ctrl-C leaves nothing pinned. Sources are read after the launch: room may have been made by
+# taking an input's recipe away (`free_sources`).
+_FOLLOW = """\
+def follow(plan, inputs, params, region, birth=0):
+    if region is None or region.listens or region.chooses:
+        return None
+    foresight = region.foresight
+    if foresight is None or not foresight.followed:
+        return None
+    {operands} = inputs
+    with LOCK:
+        now = foresight.now + 1
+        followed = foresight.followed
+        if now >= len(followed) or followed[now] != id(plan):
+            return None
+        drops = COUNTERS.drops
+        if plan.rest:
+            pool = plan.pool
+            room = pool.live + plan.room + plan.rest
+            if room > pool.held:
+                limit = pool.limit
+                if limit is not None and room > limit:
+                    return None
+{addresses}
+        made = []
+        running = Pins.running
+        try:
+            running.append((plan, inputs, made, None))
+{take}
+            if drops != COUNTERS.drops and not is_intact(plan, inputs, ({ins}), ({outs})):
+                return None
+            plan.launch({outs} {ins} *plan.tail, *params)
+        except BudgetError as error:
+            raise refusal.explained(error, plan, inputs) from None
+        finally:
+            del running[-1]
+        COUNTERS.tick = tick = COUNTERS.tick + 1
+        foresight.now = now
+        foresight.is_inside = False
+        if {room} < SMALLEST_DROP:  # no region that does not listen rebuilds it
+{used}
+            return made
+        length = 0
+{sources}
+        record = foresight.record
+        if (
+            length + 1 >= LONGEST
+            or record.fleeting[now]
+            or region.witness is not None
+            or plan.pool.reclaim is None
+        ):
+            adopt_all(Recipe(plan, params, ({names}), region.mark), made, region)
+            return made
+        recipe = new(Recipe)
+        recipe.plan = plan
+        recipe.params = params
+        recipe.sources = ({names})
+        recipe.mark = region.mark
+        recipe.length = length + 1
+        recipe.single = {single}
+        recipe.used = recipe.serial = tick
+        recipe.record = record
+        recipe.call = now
+        recipe.number = number = foresight.count
+        foresight.count = number + 1
+        if number in foresight.dropped:
+            foresight.kept[number] = weakly(recipe)
+{references}
+        recipe.outs = [{weak}]
+{adopt}
+        {list}  # now that they have a recipe: see `list_pending`
+    return made
+"""
+
+_FOLLOW_ROOM = """\
+of_room = pool.free.get(plan.rooms[{i}])
+if of_room is None:
+    of_room = pool.blocks(plan.rooms[{i}])
+"""
+
+_FOLLOW_ADDRESS = """\
+memory{i} = x{i}._memory
+a{i} = memory{i}.address if memory{i}.recipe is None else memory{i}.block
+if a{i} is None:
+    return None
+a{i} += x{i}._offset
+"""
+
+_FOLLOW_SOURCE = """\
+origin = memory{i}.recipe
+if origin is None:
+    if id(memory{i}) not in READ:
+        enter(READ, memory{i})
+    source{i} = memory{i}, memory{i}.version, x{i}._offset
+else:
+    origin.used = tick
+    if origin.length > length:
+        length = origin.length
+    source{i} = (origin, 0, x{i}._offset) if origin.single else source_of(x{i})
+"""
+
+_FOLLOW_USED = """\
+if memory{i}.recipe is not None:
+    memory{i}.recipe.used = tick
+"""
+
+_FOLLOW_ADOPT = """\
+storage{i}.block = address{i}
+storage{i}.address = None
+storage{i}.recipe = recipe
+storage{i}.copy = None
+"""
+
 _CALL = """\
 def bind(plans, fallback, numbers):
     last = NO_PLAN
@@ -80,12 +194,14 @@ def bind(plans, fallback, numbers):
         if state.special or {views}:
             made = None
             if state.regional and not ({views}):
-                made = follow(plan, ({operands},), {given}, state.region, state.birth)
+                region = state.region
+                made = following({count}, 1)(plan, ({operands},), {given}, region, state.birth)
             if made is None:
                 return run(plan, ({operands},){params})
             storage, = made
 {followed}
-            announce(node, state)
+            if region.tells or state.saving is not None:
+                announce(node, state)
             return out
 {take}
         try:
@@ -207,6 +323,38 @@ def launching() -> CodeType:
     return compiled(text, "launch")
 
 
+def following(ins: int, outs: int) -> CodeType:
+    """The code of `follow(plan, inputs, params, region, birth)`: see `replay.following`."""
+    given = range(ins)
+    taken = take("birth", 0) + "made.append(storage0)\n"
+    for i in range(1, outs):
+        taken += _FOLLOW_ROOM.format(i=i)
+        taken += take("birth", i, "pool", "of_room", f"plan.rooms[{i}]")
+        taken += f"made.append(storage{i})\n"
+    weak = ", ".join([f"reference{i}" for i in range(outs)])
+    text = _FOLLOW.format(
+        operands="".join([f"x{i}, " for i in given]) or "()",
+        addresses=_each(_FOLLOW_ADDRESS, ins, 8),
+        take=indent(taken, " " * 12),
+        ins="".join([f"a{i}, " for i in given]),
+        outs="".join([f"address{i}, " for i in range(outs)]),
+        room="plan.room" if outs == 1 else "max(plan.rooms)",
+        used=_each(_FOLLOW_USED, ins, 12),
+        sources=_each(_FOLLOW_SOURCE, ins, 8),
+        names="".join([f"source{i}, " for i in given]),
+        single=outs == 1,
+        weak=weak,
+        list=f"PENDING.append({weak})" if outs == 1 else f"PENDING.extend(({weak}))",
+        references=_each("reference{i} = weakly(storage{i})\n", outs, 8),
+        adopt=_each(_FOLLOW_ADOPT, outs, 8),
+    )
+    return compiled(text, f"followed call of {ins}")
+
+
+def _each(text: str, count: int, depth: int) -> str:
+    return indent("".join([text.format(i=i) for i in range(count)]), " " * depth)
+
+
 @functools.cache
 def calling(
     arity: int, second: str = "other", is_operator: bool = False, casts: bool = False
@@ -260,6 +408,7 @@ def _call(names: list[str], taken: str, found: str, casts: bool, number: bool = 
     )
     text = _CALL.format(
         taken=taken,
+        count=len(names),
         found=indent(found, " " * 8),
         cast=indent(_CAST.format(operands=operands, number=", number" if number else ""), " " * 8)
         if casts
