@@ -13,7 +13,7 @@ import rushlight as torch
 from rushlight.core import dtypes as t
 from rushlight.core.errors import DeviceError, DeviceUnavailable, OutOfMemoryError
 from rushlight.devices.shared import registry
-from rushlight.devices.webgpu import adapter, groups, launch as launching, open_device
+from rushlight.devices.webgpu import adapter, dispatch, groups, launch as launching, open_device
 from rushlight.devices.webgpu.stream import split
 from rushlight.kernel.shapes import Kernel, Map
 from rushlight.scalar.ir import arg
@@ -248,6 +248,16 @@ def test_four_hundred_dispatches_are_one_submit(
         x = x + 1
     assert not submits
     assert x.tolist() == [401.0] * 4
+
+
+def test_dispatches_by_the_methods_of_wgpu(
+    require_device: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where this version of wgpu has no native functions by these names."""
+    require_device("webgpu")
+    x = torch.arange(-3.0, 3.0, device="webgpu")
+    monkeypatch.setattr(registry.pool_of("webgpu").device.stream, "_dispatch", dispatch._by_methods)
+    assert (x.relu() + x.abs() + x.abs()).tolist() == [6.0, 4.0, 2.0, 0.0, 3.0, 6.0]
 
 
 def test_a_type_name_is_parsed_without_other_typedefs(

@@ -67,11 +67,12 @@ class Stream:
         self._count += 1
         self._work += work
         self._bytes[at:end] = block
-        if pipeline is not self._pipeline:
+        if pipeline is self._pipeline:
+            self._dispatch(self._pass, None, group, at, groups)
+        else:
             self._pipeline = None
-            self._pass.set_pipeline(pipeline)
+            self._dispatch(self._pass, pipeline, group, at, groups)
             self._pipeline = pipeline
-        self._dispatch(self._pass, group, at, groups)
 
     def _begin(self) -> None:
         """Begin a pass."""
