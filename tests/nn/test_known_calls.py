@@ -30,7 +30,6 @@ CALLS = {
     "im2col": (nn.Unfold(2), IMAGE),
     "fold": (nn.Fold((4, 5), 2), (1, 8, 12)),
     "pad": (nn.ReflectionPad2d(1), IMAGE),
-    "linear": (nn.Linear(24, 5), ROWS),
 }
 
 
