@@ -143,9 +143,10 @@ def summary(
 ) -> Summary:
     """The layers of a model: output shapes, parameters, MACs, bytes of outputs and of saves.
 
-    One forward pass runs, in the model's mode; its buffers and the random state stay as they were.
-    MACs are the multiplications of products and convolutions. A script prints the table, to `file`
-    or to the standard output; a prompt or a notebook shows the returned value.
+    Two forward passes run, in the model's mode: a first call may launch more than a later one.
+    Buffers and the random state stay as they were. MACs are the multiplications of products
+    and convolutions. A script prints the table, to `file` or to the standard output; a prompt or a
+    notebook shows the returned value.
 
     Args:
         model (Module): The model.
@@ -188,19 +189,23 @@ class _Pass:
         self.order: list[str] = []
 
     def run(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Launch], Any]:
-        handles = []
-        for name, module in self.model.named_modules():
-            self.layers[name] = Layer(name, module)
-            handles.append(module.register_forward_pre_hook(self._enter))
-            handles.append(module.register_forward_hook(self._leave))
         kept = [(buffer, buffer.detach().clone()) for buffer in self.model.buffers()]
+        handles = []
         recorder = Recorder(devices=False)
-        recorder.start()
         try:
             with fork_rng(), enable_grad():
-                result = self.model(*given, **named)
+                self.model(*given, **named)  # the programs of its calls are known after it
+            for name, module in self.model.named_modules():
+                self.layers[name] = Layer(name, module)
+                handles.append(module.register_forward_pre_hook(self._enter))
+                handles.append(module.register_forward_hook(self._leave))
+            recorder.start()
+            try:
+                with fork_rng(), enable_grad():
+                    result = self.model(*given, **named)
+            finally:
+                recorder.stop()
         finally:
-            recorder.stop()
             for handle in handles:
                 handle.remove()
             with no_grad():

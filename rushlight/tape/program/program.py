@@ -228,6 +228,7 @@ class Program:
             plan.products = inner.products
         else:
             plan = Plan(op, self.given, outs, full.launch, (), (), cost, listed=False)
+            plan.rest += max(0, full.peak() - sum(plan.rooms))  # what its launches take beside
         if needs:
             plan.keep_grad(full.vjp(needs))
         return plan
