@@ -31,7 +31,7 @@ from rushlight.devices.cuda.streams import Arrivals
 from rushlight.devices.cuda.stub import Driver
 
 Work = Callable[[], object]
-BLOCKS, LENGTH = 7, 0.4  # seconds of a block
+SPAN = 4.0  # seconds of a timing
 
 _NOTHING = """
 @calls = global i64 0
@@ -161,18 +161,14 @@ STEPS: dict[str, Callable[[], Work]] = {
 
 
 def least_seconds(work: Work) -> float:
-    """The least mean of blocks of calls."""
+    """The least time of a step."""
     for _ in range(5):
         work()
-    begun = time.perf_counter()
-    work()
-    calls = max(1, int(LENGTH / (time.perf_counter() - begun)))
-    best = float("inf")
-    for _ in range(BLOCKS):
+    best, end = float("inf"), time.perf_counter() + SPAN
+    while time.perf_counter() < end:
         begun = time.perf_counter()
-        for _ in range(calls):
-            work()
-        best = min(best, (time.perf_counter() - begun) / calls)
+        work()
+        best = min(best, time.perf_counter() - begun)
     return best
 
 
