@@ -11,6 +11,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Size
 from rushlight.ops.create import creation
 from rushlight.ops.registry import stores
+from rushlight.tape.record.warning import warn
 from rushlight.tensor import Tensor, tensor
 
 
@@ -64,6 +65,10 @@ def set_default_tensor_type(t: Any) -> None:
 @stores("line")
 def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> Tensor:
     """Numbers from start to end, the end included where a step hits it; `arange` excludes it."""
+    warn(
+        "torch.range is deprecated: it gives the end, too, and one element more than Python's; use "
+        "torch.arange, which gives [start, end)"
+    )
     if end is None:
         start, end = 0, start
     if not all(math.isfinite(n) for n in (start, end, step)):

@@ -125,6 +125,8 @@ WORDS = {
     bfloat16: "BFloat16",
     float32: "Float",
     float64: "Double",
+    complex64: "ComplexFloat",
+    complex128: "ComplexDouble",
     **{dtype: dtype.name.capitalize() for dtype in FLOAT8},
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 from rushlight.core.dtypes import DType
 from rushlight.lazy import Names
 from rushlight.ops.declared import MODULES
-from rushlight.ops.nn import activations, convolution
+from rushlight.ops.nn import activations, convolution, losses
 from rushlight.ops.pointwise import arithmetic as e, scaled
 from rushlight.ops.random import random
 from rushlight.ops.reduce.softmax import implied_dim
@@ -37,6 +37,7 @@ def __dir__() -> list[str]:
 
 
 _softmax, _log_softmax = REGISTRY["softmax"].function, REGISTRY["log_softmax"].function
+_kl_div = REGISTRY["kl_div"].function
 
 # Functions whose PyTorch signature has more than the op's.
 
@@ -95,6 +96,21 @@ def log_softmax(
     return _log_softmax(
         input, implied_dim("log_softmax", dim, input.ndim) if dim is None else dim, dtype
     )
+
+
+@described
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """target * (log(target) - input)."""
+    if reduction == "mean" and size_average is None and reduce is None:
+        losses.warn_of_mean()
+    return _kl_div(input, target, size_average, reduce, reduction, log_target)
 
 
 @checked_kinds

@@ -27,6 +27,7 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
+from rushlight.tape.record.warning import warn
 
 Flag = bool | None
 
@@ -61,6 +62,18 @@ def _same_shapes(op: str, input: Value, target: Value) -> None:
 
 
 # ---- distances of numbers ----
+
+
+def _check_sizes(op: str, input: Value, target: Value) -> None:
+    """Warn of shapes that broadcast: of (N, 1) and (N,) the loss is over N * N pairs."""
+    if input._spec.shape == target._spec.shape:
+        return
+    broadcast_shapes([input._spec.shape, target._spec.shape], op, [input._spec, target._spec])
+    warn(
+        f"Using a target size ({target._spec.shape}) that is different to the input size "
+        f"({input._spec.shape}): {op} broadcasts them, which is seldom meant; give both one shape"
+    )
+
 
 _absolute = elementwise(
     "l1_loss", lambda x, y: s.absolute(x - y), "|x - y|.", FIELD, listed=False, operand_names=LOSS
@@ -112,6 +125,7 @@ def l1_loss(
     weight: Value | None = None,
 ) -> Value:
     """|input - target|."""
+    _check_sizes("l1_loss", input, target)
     return _finish(_absolute(input, target), "l1_loss", size_average, reduce, reduction, weight)
 
 
@@ -130,9 +144,7 @@ def mse_loss(
         >>> F.mse_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))
         tensor(2.)
     """
-    broadcast_shapes(
-        [input._spec.shape, target._spec.shape], "mse_loss", [input._spec, target._spec]
-    )
+    _check_sizes("mse_loss", input, target)
     return _finish(
         e.square(e.sub(input, target)), "mse_loss", size_average, reduce, reduction, weight
     )
@@ -158,6 +170,7 @@ def smooth_l1_loss(
     """
     if beta < 0:
         raise RushlightError(f"smooth_l1_loss: beta must not be negative, got {beta}")
+    _check_sizes("smooth_l1_loss", input, target)
     loss = _absolute(input, target) if beta == 0 else _smooth_l1(input, target, float(beta))
     return _finish(loss, "smooth_l1_loss", size_average, reduce, reduction)
 
@@ -173,6 +186,7 @@ def huber_loss(
     """d * d / 2 where |d| is below delta, else delta * (|d| - delta / 2), d the difference."""
     if delta <= 0:
         raise RushlightError(f"huber_loss: delta must be positive, got {delta}")
+    _check_sizes("huber_loss", input, target)
     # Unlike in mse_loss, the mean is not over the weights.
     return _finish(
         _weighted(_huber_each(input, target, float(delta)), weight),
@@ -263,6 +277,14 @@ _divergence = elementwise(
 _log_divergence = elementwise(
     "kl_div", lambda x, y: s.exp(y) * (y - x), "exp(y) (y - x).", FLOAT, listed=False
 )
+
+
+def warn_of_mean() -> None:
+    """Warn of `kl_div` with its default reduction."""
+    warn(
+        "reduction: 'mean' divides the total loss by the number of elements; 'batchmean' divides "
+        "it by that of samples, which is kl_div's definition"
+    )
 
 
 @composite("kl_div", method=False, top=False, pure=True, autocast="float32")

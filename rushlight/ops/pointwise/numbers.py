@@ -27,7 +27,7 @@ from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.older import rearranged
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.pointwise.scaled import clamp, no_gradient
+from rushlight.ops.pointwise.scaled import clamp, no_gradient, scaled
 from rushlight.ops.registry import composite
 from rushlight.ops.view import complex_parts
 from rushlight.scalar import build as s
@@ -324,7 +324,26 @@ def lerp(input: Value, end: Value, weight: Any) -> Value:
         tensor([ 0.5000, 15.0000])
     """
     same_types("lerp", input, end, weight)
+    if isinstance(weight, complex):
+        _factor("lerp", weight, input, end)
     return _lerp(input, end, weight)
+
+
+def _factor(op: str, factor: Any, *operands: Value) -> Any:
+    """A factor of the operands' kind, for it does not change the result's type; else refused."""
+    if isinstance(factor, Value):
+        no_gradient(op, "value", factor)
+        return factor
+    kinds = {v._spec.dtype.kind for v in operands}
+    if isinstance(factor, complex) and "c" not in kinds:
+        raise RushlightError(f"{op}: {factor} is complex, and the operands are not; cast one")
+    if not isinstance(factor, float) or kinds & {"f", "c"}:
+        return factor
+    if not factor.is_integer():
+        raise RushlightError(
+            f"{op}: {factor} is no integer, and the operands are integers; cast one to float"
+        )
+    return int(factor)
 
 
 _addcmul = elementwise(
@@ -357,8 +376,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
     if older:
         tensors, factors = rearranged("addcmul", (input, tensor1, tensor2, *older), 3, ("value",))
         return addcmul(*tensors, **factors)
-    if isinstance(value, Value):
-        no_gradient("addcmul", "value", value)
+    value = _factor("addcmul", value, input, tensor1, tensor2)
     return _addcmul(input, tensor1, tensor2, value)
 
 
@@ -368,8 +386,7 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
     if older:
         tensors, factors = rearranged("addcdiv", (input, tensor1, tensor2, *older), 3, ("value",))
         return addcdiv(*tensors, **factors)
-    if isinstance(value, Value):
-        no_gradient("addcdiv", "value", value)
+    value = _factor("addcdiv", value, input, tensor1, tensor2)
     if not any(v._spec.differentiable for v in (tensor1, tensor2)):
         raise DTypeError(
             "addcdiv: integers are not divided; use input + value * trunc(tensor1 / tensor2), or "
@@ -381,7 +398,7 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *older: Any, value: An
 @composite("rsub", method=False)
 def rsub(input: Value, other: Any, *, alpha: float = 1) -> Value:
     """other - alpha * input."""
-    return e.sub(other, input if alpha == 1 else e.mul(input, alpha))
+    return e.sub(other, scaled("rsub", other, input, alpha))
 
 
 @composite("ldexp", inplace="result", inplace_top=True, out="cast")

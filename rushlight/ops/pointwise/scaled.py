@@ -33,7 +33,7 @@ _ONE = 1  # the default of `alpha`, told by identity: any other 1 is multiplied,
 
 
 def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
-    """alpha * other, for an op that adds it to the input."""
+    """alpha * other, for an op that adds it to the input, in the type of the sum."""
     if isinstance(alpha, Value):
         no_gradient(op, "alpha", alpha)
     elif not isinstance(alpha, complex) and not hasattr(alpha, "__float__"):
@@ -67,7 +67,14 @@ def scaled(op: str, input: Any, other: Any, alpha: Any) -> Any:
         )
     if not isinstance(alpha, Value) and alpha == 1:
         return other
-    return e.mul(other, alpha) if isinstance(other, Value) else other * alpha
+    if not isinstance(other, Value):
+        return other * alpha
+    common = result_type(
+        [(v._spec.dtype, len(v._spec.shape)) for v in (input, other) if isinstance(v, Value)],
+        [] if isinstance(input, Value) else [scalar_dtype(input)],
+    )
+    creation.check_holds(op, alpha, alpha, common)
+    return e.mul(other if other._spec.dtype is common else e.cast(other, common), alpha)
 
 
 def no_gradient(op: str, name: str, value: Value) -> None:
@@ -329,20 +336,21 @@ def clamp(input: Value, min: Any = None, max: Any = None) -> Value:
     """
     if min is None and max is None:
         raise RushlightError("clamp: at least one of min and max must be given")
+    tensors = [
+        (v._spec.dtype, len(v._spec.shape)) for v in (input, min, max) if isinstance(v, Value)
+    ]
+    numbers = [scalar_dtype(v) for v in (min, max) if isinstance(v, (bool, int, float))]
+    common = result_type(tensors, numbers)
     for bound in (min, max):
         if isinstance(bound, int):
-            creation.check_holds("clamp", bound, bound, input._spec.dtype)
+            creation.check_holds("clamp", bound, bound, common)
     if all(_is_bool(v) for v in (input, min, max) if v is not None):
         bounds = [e.cast(v, int32) if isinstance(v, Value) else v for v in (min, max)]
         return e.cast(clamp(e.cast(input, int32), *bounds), bool_)
     if input._spec.dtype is bool_ and not any(isinstance(v, Value) for v in (min, max)):
         input = e.cast(input, int64)
-    elif input._spec.dtype is bool_:  # in the promoted dtype of the bounds
-        tensors = [
-            (v._spec.dtype, len(v._spec.shape)) for v in (input, min, max) if isinstance(v, Value)
-        ]
-        numbers = [scalar_dtype(v) for v in (min, max) if isinstance(v, (bool, int, float))]
-        input = e.cast(input, result_type(tensors, numbers))
+    elif input._spec.dtype is bool_:
+        input = e.cast(input, common)
     if max is None:
         return _at_least(input, min)
     return _at_most(input, max) if min is None else _between(input, min, max)

@@ -35,6 +35,7 @@ from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Grad, Plan
 from rushlight.tape.record.value import Value
+from rushlight.tape.record.warning import warn
 
 Dims = int | Sequence[int] | None
 
@@ -434,6 +435,11 @@ def wide_var(
             "first"
         )
     count = _count(input, dim, "var")
+    if count <= correction:
+        warn(
+            f"var or std: degrees of freedom is <= 0, for {count} elements and a correction of "
+            f"{correction}; give more elements or correction=0"
+        )
     away = e.sub(input, wide_mean(input, dim, True))
     total = sum(size_squared(away), dim, keepdim)
     return e.div(total, float(max(count - correction, 0)))

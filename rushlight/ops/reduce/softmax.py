@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from rushlight.core.dtypes import DType
@@ -15,6 +14,7 @@ from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
 from rushlight.tape.record.value import Value
+from rushlight.tape.record.warning import warn
 
 
 def _softmax_body(r: Rows, x: Expr) -> Expr:
@@ -76,7 +76,5 @@ def implied_dim(op: str, dim: int | None, rank: int) -> int:
     """nn.functional's default dimension of softmax: PyTorch's choice, and its warning."""
     if dim is not None:
         return dim
-    warnings.warn(
-        f"{op}: the choice of a dimension is left to the number of them; pass dim=...", stacklevel=3
-    )
+    warn(f"{op}: the choice of a dimension is left to the number of them; pass dim=...")
     return 0 if rank in (0, 1, 3) else 1

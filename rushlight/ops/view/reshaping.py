@@ -173,9 +173,9 @@ def expand_as(input: Value, other: Value) -> Value:
 
 
 @composite("broadcast_to", pure=True, fresh=True)
-def broadcast_to(input: Value, size: Sequence[int]) -> Value:
+def broadcast_to(input: Value, *size: int | Sequence[int]) -> Value:
     """Expanded to a shape."""
-    return views.expand(input, tuple(size))
+    return views.expand(input, *size)
 
 
 @composite("broadcast_tensors", method=False)
