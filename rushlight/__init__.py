@@ -191,9 +191,10 @@ _NAMES.defined(
 _NAMES.defined(
     {
         "rushlight.compat.natives": (
-            "_scaled_mm affine_grid_generator alpha_dropout_ binary_cross_entropy_with_logits "
-            "conv_tbc convolution cosine_embedding_loss dropout_ embedding feature_alpha_dropout_ "
-            "feature_dropout_ grid_sampler gru hinge_embedding_loss instance_norm kl_div lstm "
+            "_scaled_mm affine_grid_generator alpha_dropout_ batch_norm "
+            "binary_cross_entropy_with_logits conv_tbc convolution cosine_embedding_loss dropout_ "
+            "embedding feature_alpha_dropout_ feature_dropout_ grid_sampler group_norm gru "
+            "hinge_embedding_loss instance_norm kl_div layer_norm lstm "
             "margin_ranking_loss max_pool1d_with_indices native_dropout norm_except_dim "
             "poisson_nll_loss rnn_relu rnn_tanh select_copy slice_copy split_copy "
             "triplet_margin_loss unsafe_split_with_sizes view_as_complex_copy view_as_real_copy"

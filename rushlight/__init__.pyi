@@ -621,13 +621,14 @@ def bartlett_window(
 ) -> Tensor: ...
 def batch_norm(
     input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: _bool = False,
-    momentum: _float = 0.1,
-    eps: _float = 1e-05,
+    weight: Tensor | _float,
+    bias: Tensor,
+    running_mean: Any,
+    running_var: Any,
+    training: _bool,
+    momentum: _float,
+    eps: _float,
+    cudnn_enabled: _bool,
 ) -> Tensor: ...
 def bernoulli(
     input: Tensor,
@@ -678,7 +679,7 @@ bool: _dtype
 
 def broadcast_shapes(*shapes: Any) -> _Size: ...
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]: ...
-def broadcast_to(input: Tensor, size: Sequence[_int]) -> Tensor: ...
+def broadcast_to(input: Tensor, *size: _int | Sequence[_int]) -> Tensor: ...
 def bucketize(
     input: Tensor | _float,
     boundaries: Tensor,
@@ -1128,9 +1129,10 @@ def grid_sampler_3d(
 def group_norm(
     input: Tensor,
     num_groups: _int,
-    weight: Tensor | None = None,
+    weight: Tensor | _float | None = None,
     bias: Tensor | None = None,
     eps: _float = 1e-05,
+    cudnn_enabled: _bool = True,
 ) -> Tensor: ...
 def gru(
     input: Tensor,
@@ -1341,10 +1343,11 @@ def kthvalue(
 ) -> KthValue: ...
 def layer_norm(
     input: Tensor,
-    normalized_shape: Sequence[_int] | _int,
-    weight: Tensor | None = None,
+    normalized_shape: Sequence[_int],
+    weight: Tensor | _float | None = None,
     bias: Tensor | None = None,
     eps: _float = 1e-05,
+    cudnn_enable: _bool = True,
 ) -> Tensor: ...
 
 layout = _layout

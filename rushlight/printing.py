@@ -158,7 +158,8 @@ def _notes(value: Value) -> list[str]:
         notes.append(f"device='{shown}'")
     if pool.device.name == _NULL or (not spec.numel and len(spec.shape) != 1):
         notes.append(f"size={spec.shape}")
-    if spec.dtype not in (_usual() if spec.numel else {dtypes.get_default()}):
+    shows = spec.numel and pool.device.name != _NULL  # elements that tell the type
+    if spec.dtype not in (_usual() if shows else {dtypes.get_default()}):
         notes.append(f"dtype={spec.dtype!r}")
     edge = edge_of(value)
     if type(edge) is Leaf:
@@ -211,7 +212,7 @@ def show_sparse(
         note for note in notes if note.startswith("dtype=") and values._spec.dtype not in _usual()
     ]
     record = [note for note in notes if note.startswith(("requires_grad", "grad_fn"))]
-    facts = [f"size={shape}", f"nnz={count}", *dtype, f"layout=rushlight.{layout}"]
+    facts = [f"size={shape}", f"nnz={count}", *dtype, f"layout={dtypes.SHOWN_PACKAGE[-1]}.{layout}"]
     return _noted(
         "tensor(" + (",\n" + " " * len("tensor(")).join(parts), [*device, *facts, *record], math.inf
     )

@@ -569,17 +569,17 @@ class Tensor(Value):
 
     # ---- in place ----
 
-    def copy_(self, source: Any, non_blocking: Any = False) -> Tensor:
+    def copy_(self, other: Any, non_blocking: Any = False) -> Tensor:
         """Write another tensor's elements here, broadcast and cast; returns this tensor.
 
         `non_blocking`: the host does not wait for a copy to or from pinned memory.
         """
-        if non_blocking and isinstance(source, Value):
-            if interop.copy_out_beside(self, source):
+        if non_blocking and isinstance(other, Value):
+            if interop.copy_out_beside(self, other):
                 return self
-            source = interop.move(source, self._spec.device, non_blocking=True)
+            other = interop.move(other, self._spec.device, non_blocking=True)
         return inplace.copy_(
-            self, interop.move(source, self._spec.device) if isinstance(source, Value) else source
+            self, interop.move(other, self._spec.device) if isinstance(other, Value) else other
         )  # type: ignore[return-value]
 
     # ---- operators ----

@@ -45,6 +45,10 @@ class CumMin(NamedTuple):
     values: Tensor
     indices: Tensor
 
+class Eig(NamedTuple):
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
 class Eigenpairs(NamedTuple):
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -381,7 +385,7 @@ class Tensor(Value):
     def bitwise_xor_(self, other: _Operand) -> Self: ...
     def bmm(self, mat2: Tensor) -> Tensor: ...
     def bool(self, memory_format: _layout | None = None) -> Tensor: ...
-    def broadcast_to(self, size: Sequence[_int]) -> Tensor: ...
+    def broadcast_to(self, *size: _int | Sequence[_int]) -> Tensor: ...
     def byte(self, memory_format: _layout | None = None) -> Tensor: ...
     def cauchy_(
         self, median: _float = 0, sigma: _float = 1, *, generator: _Generator | None = None

@@ -55,7 +55,16 @@ _CALLS: dict[str, str] = {
 
 # PyTorch's names of calls that nothing here records, which libraries have in their tables.
 _OTHERS = frozenset(
-    ("alias", "index", "slice", "_pin_memory", "_sparse_addmm", "_sparse_mm_reduce_impl")
+    (
+        "alias",
+        "index",
+        "slice",
+        "_pin_memory",
+        "_sparse_addmm",
+        "_sparse_mm_reduce_impl",
+        "convolution_backward",
+        "_scaled_dot_product_flash_attention_backward",
+    )
 )
 
 
@@ -122,7 +131,8 @@ class OpOverload:
 
 
 @functools.cache
-def _packet(name: str) -> OpOverloadPacket:
+def packet(name: str) -> OpOverloadPacket:
+    """The one object of a name."""
     return OpOverloadPacket(name)
 
 
@@ -132,7 +142,7 @@ class Aten:
     def __getattr__(self, name: str) -> OpOverloadPacket:
         known = name in _CALLS or name in REGISTRY or name in _OTHERS
         if known or (name[:2] != "__" and hasattr(Tensor, name)):
-            return _packet(name)
+            return packet(name)
         raise AttributeError(
             f"rushlight.ops.aten has no {name!r}: no call here is recorded under it", name=name
         )
@@ -150,5 +160,5 @@ def op_of(plan: Plan) -> OpOverload:
         name = "bmm"
     if plan.op.name == "linear" and len(plan.ins) < 3:
         name = "mm"
-    found: OpOverload = _packet(name).default
+    found: OpOverload = packet(name).default
     return found

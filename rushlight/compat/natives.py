@@ -137,6 +137,45 @@ def triplet_margin_loss(
     )
 
 
+def batch_norm(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Any:
+    """Each channel with mean 0 and variance 1 over the batch, or by the running statistics."""
+    return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def layer_norm(
+    input: Any,
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    """The last dimensions with mean 0 and variance 1."""
+    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+def group_norm(
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:
+    """Each group of channels with mean 0 and variance 1."""
+    return F.group_norm(input, num_groups, weight, bias, eps)
+
+
 def instance_norm(
     input: Any,
     weight: Any,

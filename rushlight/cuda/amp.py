@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from rushlight.amp import (
-    GradScaler,
+    GradScaler as _GradScaler,
     autocast as _autocast,
     custom_bwd as _custom_bwd,
     custom_fwd as _custom_fwd,
@@ -31,3 +31,19 @@ class autocast(_autocast):
         self, enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True
     ) -> None:
         super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+class GradScaler(_GradScaler):
+    """`amp.GradScaler` of a card, whose first argument is the scale."""
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(
+            "cuda", init_scale, growth_factor, backoff_factor, growth_interval, enabled
+        )

@@ -67,8 +67,17 @@ class Hardtanh(_Shown):
 
     shown = ("min_val", "max_val")
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,  # the older names of the bounds
+        max_value: float | None = None,
+    ) -> None:
         super().__init__()
+        min_val = min_val if min_value is None else min_value
+        max_val = max_val if max_value is None else max_value
         if min_val >= max_val:
             raise AssertionError(
                 f"Hardtanh: min_val {min_val} must be smaller than max_val {max_val}"

@@ -198,9 +198,9 @@ class ModuleDict(Module):
     def items(self) -> Iterable[tuple[str, Module]]:
         return self._modules.items()
 
-    def pop(self, name: str) -> Module:
-        module = self[name]
-        del self[name]
+    def pop(self, key: str) -> Module:
+        module = self[key]
+        del self[key]
         return module
 
     def clear(self) -> None:
@@ -288,7 +288,7 @@ class ParameterList(Module):
         return self
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({i}): {_describe(value)}" for i, value in enumerate(self))
+        return "\n".join(f"  ({i}): {_describe(value)}" for i, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -353,13 +353,13 @@ class ParameterDict(Module):
     def items(self) -> Iterable[tuple[str, Any]]:
         return [(name, self[name]) for name in self._keys]
 
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self._keys else default
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self._keys else default
 
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        if name not in self._keys:
-            self[name] = default
-        return self[name]
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        if key not in self._keys:
+            self[key] = default
+        return self[key]
 
     def update(self, parameters: Any) -> None:
         pairs = _named_values("ParameterDict", parameters)
@@ -369,9 +369,9 @@ class ParameterDict(Module):
         for name, value in pairs:
             self[name] = value
 
-    def pop(self, name: str) -> Any:
-        value = self[name]
-        del self[name]
+    def pop(self, key: str) -> Any:
+        value = self[key]
+        del self[key]
         return value
 
     def popitem(self) -> tuple[str, Any]:
@@ -389,7 +389,7 @@ class ParameterDict(Module):
         return type(self)((name, default) for name in keys)
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({name}): {_describe(value)}" for name, value in self.items())
+        return "\n".join(f"  ({name}): {_describe(value)}" for name, value in self.items())
 
 
 def _describe(value: Any) -> str:

@@ -88,6 +88,8 @@ class _Conv(Module):
             text += f", padding={self.padding}"
         if self.dilation != (1,) * self.rank:
             text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * self.rank:
+            text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
         if self.bias is None:

@@ -94,11 +94,30 @@ class Embedding(_Table):
         self._fill(num_embeddings, embedding_dim, padding_idx, _weight, _freeze, device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Embedding:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Embedding:
         """A layer with an existing table; with `freeze` it is not trained."""
         _check_table("Embedding", embeddings)
         rows, width = embeddings.shape
-        return cls(rows, width, _weight=embeddings, _freeze=freeze, **options)
+        return cls(
+            rows,
+            width,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            sparse,
+            _weight=embeddings,
+            _freeze=freeze,
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.embedding(
@@ -146,12 +165,32 @@ class EmbeddingBag(_Table):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, **options: Any
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
     ) -> EmbeddingBag:
         """A layer with an existing table; with `freeze` it is not trained."""
         _check_table("EmbeddingBag", embeddings)
         rows, width = embeddings.shape
-        made = cls(rows, width, _weight=embeddings, **options)
+        made = cls(
+            rows,
+            width,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            embeddings,
+            include_last_offset,
+            padding_idx,
+        )
         made.weight.requires_grad_(not freeze)
         return made
 

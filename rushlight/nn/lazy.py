@@ -254,6 +254,7 @@ class _LazyNorm(LazyModuleMixin):
         track_running_stats: bool | None = None,
         device: Any = None,
         dtype: DType | None = None,
+        bias: bool = True,
     ) -> None:
         # Instance norms have neither by default.
         plain = isinstance(self, (BatchNorm1d, BatchNorm2d, BatchNorm3d))
@@ -263,7 +264,8 @@ class _LazyNorm(LazyModuleMixin):
         me.track_running_stats = plain if track_running_stats is None else track_running_stats
         if me.affine:
             me.weight = UninitializedParameter(device=device, dtype=dtype)
-            me.bias = UninitializedParameter(device=device, dtype=dtype)
+            if bias:
+                me.bias = UninitializedParameter(device=device, dtype=dtype)
         if me.track_running_stats:
             me.running_mean = UninitializedBuffer(device=device, dtype=dtype)
             me.running_var = UninitializedBuffer(device=device, dtype=dtype)

@@ -366,7 +366,7 @@ class Module:
     ) -> Iterator[tuple[str, Any]]:
         """What a function gives of each module, under full names."""
         seen: set[int] = set()
-        walk = self.named_modules(prefix, remove_duplicate=remove_duplicate)
+        walk = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in walk if recurse else [(prefix, self)]:
             for name, value in get_members_fn(module):
                 if value is None or id(value) in seen:
@@ -378,17 +378,17 @@ class Module:
     # ---- iteration ----
 
     def named_modules(
-        self, prefix: str = "", remove_duplicate: bool = True
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, parents first."""
-        seen: set[int] = set()
+        """This module and all below it, parents first; `memo` has those that were seen before."""
+        seen = set() if memo is None else memo
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
             path, module = stack.pop()
             if remove_duplicate:
-                if id(module) in seen:
+                if module in seen:
                     continue
-                seen.add(id(module))
+                seen.add(module)
             yield path, module
             dot = f"{path}." if path else ""
             below = [
@@ -398,8 +398,9 @@ class Module:
             ]
             stack.extend(reversed(below))
 
-    def modules(self) -> Iterator[Module]:
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        found = self.named_modules(remove_duplicate=remove_duplicate)
+        return (module for _, module in found)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         seen: set[int] = set()
@@ -416,7 +417,9 @@ class Module:
     ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         walk = (
-            self.named_modules(prefix, remove_duplicate=once) if recurse else iter([(prefix, self)])
+            self.named_modules(prefix=prefix, remove_duplicate=once)
+            if recurse
+            else iter([(prefix, self)])
         )
         for path, module in walk:
             dot = f"{path}." if path else ""

@@ -297,12 +297,16 @@ class _MaxUnpool(Module):
     """Elements written to the positions where max pooling found them, zeros elsewhere."""
 
     function: str
+    rank: int
 
     def __init__(self, kernel_size: Given, stride: Given | None = None, padding: Given = 0) -> None:
         super().__init__()
-        self.kernel_size = kernel_size
-        self.stride = kernel_size if stride is None else stride
-        self.padding = padding
+        self.kernel_size = self._each(kernel_size)
+        self.stride = self._each(kernel_size if stride is None else stride)
+        self.padding = self._each(padding)
+
+    def _each(self, given: Given) -> tuple[int, ...]:
+        return (given,) * self.rank if isinstance(given, int) else tuple(given)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         unpool = getattr(functional, self.function)
@@ -316,15 +320,18 @@ class MaxUnpool1d(_MaxUnpool):
     """The inverse of MaxPool1d."""
 
     function = "max_unpool1d"
+    rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
     """The inverse of MaxPool2d."""
 
     function = "max_unpool2d"
+    rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
     """The inverse of MaxPool3d."""
 
     function = "max_unpool3d"
+    rank = 3

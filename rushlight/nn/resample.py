@@ -27,7 +27,11 @@ class Upsample(Module):
     ) -> None:
         super().__init__()
         self.size = size
-        self.scale_factor = scale_factor
+        self.scale_factor = (
+            tuple(map(float, scale_factor))
+            if isinstance(scale_factor, Sequence)
+            else scale_factor and float(scale_factor)
+        )
         self.mode = mode
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor

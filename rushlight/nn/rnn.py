@@ -398,6 +398,7 @@ class RNNCellBase(Module):
         input_size: int,
         hidden_size: int,
         bias: bool,
+        num_chunks: int,
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
@@ -405,7 +406,7 @@ class RNNCellBase(Module):
         self.input_size = input_size
         self.hidden_size = hidden_size
         self.bias = bias
-        rows = self.gates * hidden_size
+        rows = num_chunks * hidden_size
         self.weight_ih = Parameter(creation.empty(rows, input_size, device=device, dtype=dtype))
         self.weight_hh = Parameter(creation.empty(rows, hidden_size, device=device, dtype=dtype))
         for name in ("bias_ih", "bias_hh"):
@@ -454,7 +455,7 @@ class RNNCell(RNNCellBase):
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNNCell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, self.gates, device, dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -479,7 +480,7 @@ class GRUCell(RNNCellBase):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, self.gates, device, dtype)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         return recurrent.gru_cell(input, self._state(input, hx), *self._weights)
@@ -498,7 +499,7 @@ class LSTMCell(RNNCellBase):
         device: Any = None,
         dtype: DType | None = None,
     ) -> None:
-        super().__init__(input_size, hidden_size, bias, device, dtype)
+        super().__init__(input_size, hidden_size, bias, self.gates, device, dtype)
 
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None

@@ -280,7 +280,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for i, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {i}")
+            lines += ["", f"Parameter Group {i}"] if i else [f"Parameter Group {i}"]
             lines.extend(f"    {name}: {group[name]}" for name in sorted(group) if name != "params")
         return "\n".join([*lines, ")"])
 

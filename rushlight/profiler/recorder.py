@@ -39,10 +39,11 @@ from rushlight.optim.optimizer import (
 from rushlight.tape.anomaly import arming
 from rushlight.tape.memory.rebuild import IN_REBUILD
 from rushlight.tape.program.derivative import recall
+from rushlight.tape.program.known import WHEN_REPEATED
 from rushlight.tape.record.hook_tables import add_to
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.source_line import CALLED, CALLERS, OURS, is_ours, module_path
-from rushlight.tape.record.state import WALK
+from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Node
 from rushlight.tape.walk.backward import differentiated
 
@@ -140,6 +141,9 @@ class Recorder:
 
     def __init__(self, stacks: bool = False, devices: bool = True) -> None:
         self.launches: list[Any] = []
+        # By thread, the trace that runs and its first launch; the launches that were made again.
+        self.traced: dict[int, tuple[Any, int]] = {}
+        self.twice: set[int] = set()
         self.spans: list[Span] = []
         self.stacks = stacks
         self.with_devices = devices  # False: devices' own times are not asked for
@@ -158,6 +162,11 @@ class Recorder:
 
     # ---- on and off ----
 
+    def called(self) -> list[Launch]:
+        """The launches without those of calls that were traced and repeated (Note [Memo] 5)."""
+        twice = self.twice
+        return [Launch(*each) for i, each in enumerate(self.launches) if i not in twice]
+
     def start(self) -> None:
         if Recorder.running is not None:
             raise RuntimeError("profile: another profile is running; stop it first")
@@ -174,6 +183,7 @@ class Recorder:
                 register_optimizer_step_pre_hook(self._enter_step),
                 register_optimizer_step_post_hook(self._leave_step),
             ]
+            WHEN_REPEATED.append(self._repeat)
             self.began, self.epoch = _clock(), time.time()
 
     def stop(self) -> None:
@@ -182,6 +192,7 @@ class Recorder:
         with Uninterrupted():
             self.ended = _clock()
             Recorder.running = None
+            WHEN_REPEATED.remove(self._repeat)
             arming.wrap_launches(None, _bare)
             vars(whole_steps)["BuiltinFunctionType"] = BuiltinFunctionType
             Moves.make_at = _make_at  # type: ignore[method-assign]
@@ -202,6 +213,8 @@ class Recorder:
                 marks.read()
             self.ran.pop(pool, None)
         self.launches.clear()
+        self.traced.clear()
+        self.twice.clear()
         self.spans.clear()
         self.began, self.epoch = _clock(), time.time()
 
@@ -282,6 +295,11 @@ class Recorder:
         thread = _ident()
         if thread not in self.names:
             self.names[thread] = threading.current_thread().name
+        trace = STATE.get().trace
+        if trace is not None:
+            traced = self.traced.get(thread)
+            if traced is None or traced[0] is not trace:
+                self.traced[thread] = trace, len(self.launches)
         outs = len(plan.outs)
         given = numbers[:outs] if in_place else numbers[outs : outs + len(plan.ins)]
         rooms = sum([r for r, a in zip(plan.rooms, numbers, strict=False) if a not in given])
@@ -322,6 +340,14 @@ class Recorder:
         if node is not None:
             derived = node.plan.op.name, (node.code, node.at), self.path_of(node.chain)
         return (frame.f_code, frame.f_lasti), module, phase, derived, number
+
+    def _repeat(self) -> None:
+        """The launches of this thread's last trace are made again."""
+        thread = _ident()
+        traced = self.traced.pop(thread, None)
+        if traced is not None:
+            made = range(traced[1], len(self.launches))
+            self.twice.update([i for i in made if self.launches[i][3] == thread])
 
     def _stack(self, start: FrameType) -> tuple[Place, ...]:
         """The user's frames, the innermost first."""

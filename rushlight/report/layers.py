@@ -211,7 +211,7 @@ class _Pass:
             with no_grad():
                 for buffer, content in kept:
                     buffer.copy_(content)
-        return [Launch(*each) for each in recorder.launches], result
+        return recorder.called(), result
 
     def _enter(self, module: Module, args: Any) -> None:
         name = self.names[id(module)]

@@ -280,9 +280,9 @@ class SparseTensor(Tensor):
             return self
         return make(self._at.to(values.device), values, self._size, self._coalesced)
 
-    def copy_(self, source: Any, non_blocking: Any = False) -> SparseTensor:
+    def copy_(self, other: Any, non_blocking: Any = False) -> SparseTensor:
         """Copy the indices and values of another sparse tensor of the shape into this one."""
-        return self._hold(self._fitted(source))
+        return self._hold(self._fitted(other))
 
     def _fitted(self, source: Any) -> SparseTensor:
         """A copy of a sparse tensor in this one's dtype and on its device, for `_hold`."""

@@ -313,7 +313,7 @@ def sparse_mask(self: Any, mask: SparseTensor) -> SparseTensor:
 # ---- sums over dimensions ----
 
 
-def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Any:
+def sum(input: Any, dim: Any = None, dtype: DType | None = None, keepdim: bool = False) -> Any:
     """The sum of all elements, dense; over some dimensions, sparse where a sparse one is left."""
     x = as_sparse("sum", input)
     wanted = dtype or (x.dtype if x.dtype.kind in "fc" else int64)

@@ -8,9 +8,10 @@ dict is flattened in its own order; another dict with the same keys matches it i
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 Parts = tuple[list[Any], Any]  # the children, and the context for rebuilding
 
@@ -342,17 +343,35 @@ def tree_map(
     return spec.unflatten([func(*group) for group in zip(leaves, *others, strict=True)])
 
 
-def tree_map_only(kind: Any, func: Callable[[Any], Any], tree: Any) -> Any:
-    """`func` on the leaves of a type, or tuple of types; the others stay."""
-    return tree_map(lambda x: func(x) if isinstance(x, kind) else x, tree)
+def _chosen(kind: Any) -> Callable[[Any], bool]:
+    """Whether a leaf is of a type, of one of a tuple of types, or one that a predicate chooses."""
+    if isinstance(kind, (type, tuple, types.UnionType)):
+        return lambda leaf: isinstance(leaf, kind)
+    return cast("Callable[[Any], bool]", kind)
 
 
-def tree_all(predicate: Callable[[Any], bool], tree: Any) -> bool:
-    return all(map(predicate, tree_leaves(tree)))
+def tree_map_only(
+    kind: Any,
+    /,
+    func: Callable[[Any], Any],
+    tree: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+    """`func` on the leaves of a type, or of a tuple of types; the others stay."""
+    chosen = _chosen(kind)
+    return tree_map(lambda x: func(x) if chosen(x) else x, tree, is_leaf=is_leaf)
 
 
-def tree_any(predicate: Callable[[Any], bool], tree: Any) -> bool:
-    return any(map(predicate, tree_leaves(tree)))
+def tree_all(
+    pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> bool:
+    return all(map(pred, tree_leaves(tree, is_leaf)))
+
+
+def tree_any(
+    pred: Callable[[Any], bool], tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> bool:
+    return any(map(pred, tree_leaves(tree, is_leaf)))
 
 
 def broadcast_prefix(
@@ -382,20 +401,38 @@ def tree_map_(
     return tree
 
 
-def tree_map_only_(kind: Any, func: Callable[[Any], Any], tree: Any) -> Any:
+def tree_map_only_(
+    kind: Any,
+    /,
+    func: Callable[[Any], Any],
+    tree: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
     """`tree_map_` on the leaves of a type."""
-    tree_map_only(kind, func, tree)
+    tree_map_only(kind, func, tree, is_leaf)
     return tree
 
 
-def tree_all_only(kind: Any, predicate: Callable[[Any], bool], tree: Any) -> bool:
+def tree_all_only(
+    kind: Any,
+    /,
+    pred: Callable[[Any], bool],
+    tree: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> bool:
     """`tree_all` of the leaves of a type."""
-    return all(predicate(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, kind))
+    return all(map(pred, filter(_chosen(kind), tree_leaves(tree, is_leaf))))
 
 
-def tree_any_only(kind: Any, predicate: Callable[[Any], bool], tree: Any) -> bool:
+def tree_any_only(
+    kind: Any,
+    /,
+    pred: Callable[[Any], bool],
+    tree: Any,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> bool:
     """`tree_any` of the leaves of a type."""
-    return any(predicate(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, kind))
+    return any(map(pred, filter(_chosen(kind), tree_leaves(tree, is_leaf))))
 
 
 def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:

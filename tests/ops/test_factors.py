@@ -42,7 +42,7 @@ def test_a_factor_does_not_change_the_type_of_addcmul():
     made = rl.addcmul(INT, INT, INT, value=2.0)
     assert made.dtype is rl.int32
     assert made.tolist() == [15]
-    with pytest.raises(rl.RushlightError, match="addcmul: 2.5 is no integer"):
+    with pytest.raises(rl.RushlightError, match=r"addcmul: 2\.5 is no integer"):
         rl.addcmul(INT, INT, INT, value=2.5)
     with pytest.raises(rl.RushlightError, match="addcdiv: 2j is complex"):
         rl.addcdiv(rl.ones(1), rl.ones(1), rl.ones(1), value=2j)

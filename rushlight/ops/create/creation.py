@@ -10,6 +10,7 @@ from typing import Any
 
 from rushlight.core import config
 from rushlight.core.dtypes import (
+    SHOWN_PACKAGE,
     DType,
     bool_,
     compute_type,
@@ -254,7 +255,7 @@ class MemoryFormat:
         return self.name
 
     def __repr__(self) -> str:
-        return f"rushlight.{self.name}"
+        return f"{SHOWN_PACKAGE[-1]}.{self.name}"
 
 
 contiguous_format = MemoryFormat("contiguous_format")

@@ -9,6 +9,7 @@ from rushlight.core.dtypes import DType, int32, real_type
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.ops.family.library import LibraryOp, call_library
+from rushlight.ops.family.returned import returned
 from rushlight.ops.linalg.matrices import (
     adjoint,
     batched,
@@ -74,6 +75,7 @@ _cholesky_op = LibraryOp(
 )
 
 
+@returned("linalg_cholesky_ex")
 class CholeskyEx(NamedTuple):
     """The result of linalg.cholesky_ex."""
 
@@ -226,6 +228,7 @@ _qr_op = LibraryOp(
 _r_op = LibraryOp("lapack", "qr", _qr_results, "R alone.", _qr_grad)
 
 
+@returned("linalg_qr")
 class QR(NamedTuple):
     """The result of qr."""
 
@@ -263,6 +266,7 @@ def qr(input: Value, some: bool = True) -> QR:
     return linalg_qr(input, "reduced" if some else "complete")
 
 
+@returned("geqrf")
 class Geqrf(NamedTuple):
     """The result of geqrf."""
 
@@ -474,6 +478,7 @@ _svdvals_op = LibraryOp(
 )
 
 
+@returned("linalg_svd")
 class LinalgSVD(NamedTuple):
     """The result of linalg.svd."""
 
@@ -482,6 +487,7 @@ class LinalgSVD(NamedTuple):
     Vh: Any
 
 
+@returned("svd")
 class SVD(NamedTuple):
     """The result of svd."""
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rushlight.core.dtypes import complex_type, real_type
 from rushlight.core.errors import RushlightError
 from rushlight.ops.family.library import LibraryOp, call_library
+from rushlight.ops.family.returned import returned
 from rushlight.ops.linalg.decompositions import check_gauge, is_recorded, skew
 from rushlight.ops.linalg.matrices import (
     adjoint,
@@ -66,6 +67,15 @@ _eigvalsh_op = LibraryOp(
 )
 
 
+@returned("linalg_eig")
+class Eig(NamedTuple):
+    """The result of linalg.eig."""
+
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+@returned("linalg_eigh")
 class Eigh(NamedTuple):
     """The result of linalg.eigh and linalg.eig."""
 
@@ -146,10 +156,10 @@ _eigvals_op = LibraryOp(
 
 
 @composite("linalg_eig", method=False, top=False, out="cast")
-def eig(A: Value) -> Eigh:
+def eig(A: Value) -> Eig:
     """Eigenvalues and eigenvectors of square matrices, complex, in no order."""
     check_matrices("linalg.eig", A, square=True)
-    return Eigh(*(unflat(x, A._spec.shape[:-2]) for x in call_library(_eig_op, (flat(A),))))
+    return Eig(*(unflat(x, A._spec.shape[:-2]) for x in call_library(_eig_op, (flat(A),))))
 
 
 @composite("linalg_eigvals", method=False, top=False, out="cast")

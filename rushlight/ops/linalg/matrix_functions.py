@@ -13,6 +13,7 @@ from rushlight.core.shapes import numel, wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.family.library import LibraryOp, call_library
 from rushlight.ops.family.read_back import read
+from rushlight.ops.family.returned import returned
 from rushlight.ops.linalg.decompositions import svdvals
 from rushlight.ops.linalg.eigenvalues import eigvalsh
 from rushlight.ops.linalg.matmul import matmul
@@ -118,6 +119,7 @@ def pinverse(input: Value, rcond: float = 1e-15) -> Value:
     return _pseudoinverse(input, None, rcond, False)
 
 
+@returned("linalg_lstsq")
 class Lstsq(NamedTuple):
     """The result of linalg.lstsq."""
 
@@ -481,6 +483,7 @@ def _series(a: Value, one: Value) -> Value:
 # ---- LDL ----
 
 
+@returned("linalg_ldl_factor")
 class LDLFactor(NamedTuple):
     """The result of linalg.ldl_factor."""
 
@@ -488,6 +491,7 @@ class LDLFactor(NamedTuple):
     pivots: Any
 
 
+@returned("linalg_ldl_factor_ex")
 class LDLFactorEx(NamedTuple):
     """The result of linalg.ldl_factor_ex."""
 

@@ -16,6 +16,7 @@ from rushlight.core.dtypes import DType, int32, real_type
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec, numel
 from rushlight.ops.family.library import LibraryOp, call_library
+from rushlight.ops.family.returned import returned
 from rushlight.ops.linalg.matrices import (
     adjoint,
     batched,
@@ -84,6 +85,7 @@ def _solve(a: Value, b: Value, label: str) -> tuple[Value, Value]:
     return x, info
 
 
+@returned("linalg_solve_ex")
 class SolveEx(NamedTuple):
     """The result of linalg.solve_ex."""
 
@@ -91,6 +93,7 @@ class SolveEx(NamedTuple):
     info: Any
 
 
+@returned("linalg_inv_ex")
 class InvEx(NamedTuple):
     """The result of linalg.inv_ex."""
 
@@ -220,6 +223,7 @@ def solve_triangular(
     )
 
 
+@returned("triangular_solve")
 class TriangularSolve(NamedTuple):
     """The result of triangular_solve."""
 
@@ -302,6 +306,7 @@ def unit_lower(lu: Value) -> Value:
     return e.add(tril(lu, -1), eye(lu._spec.shape[-2], lu, lu._spec.shape[-1]))
 
 
+@returned("linalg_lu_factor")
 class LUFactor(NamedTuple):
     """The result of linalg.lu_factor."""
 
@@ -309,6 +314,7 @@ class LUFactor(NamedTuple):
     pivots: Any
 
 
+@returned("linalg_lu_factor_ex")
 class LUFactorEx(NamedTuple):
     """The result of linalg.lu_factor_ex."""
 
@@ -317,6 +323,7 @@ class LUFactorEx(NamedTuple):
     info: Any
 
 
+@returned("linalg_lu")
 class LU(NamedTuple):
     """The result of linalg.lu and lu_unpack."""
 
@@ -519,6 +526,7 @@ _slogdet_op = LibraryOp(
 )
 
 
+@returned("linalg_slogdet")
 class SLogDet(NamedTuple):
     """The result of slogdet."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight.core.dtypes import FLOAT, compute_type, get_default, int32, result_type
 from rushlight.core.errors import DTypeError, NotDifferentiable
 from rushlight.ops.family import read_back
 from rushlight.ops.family.declare import elementwise
+from rushlight.ops.family.returned import returned
 from rushlight.ops.pointwise import arithmetic as e, gamma
 from rushlight.ops.reduce import reductions
 from rushlight.ops.registry import composite
@@ -223,7 +223,15 @@ def igammac(input: Value, other: Value) -> Value:
 
 # ---- mantissa and exponent ----
 
-_Frexp = namedtuple("_Frexp", ["mantissa", "exponent"])
+
+@returned("frexp")
+class Frexp(NamedTuple):
+    """The result of frexp."""
+
+    mantissa: Any
+    exponent: Any
+
+
 _exponent = elementwise(
     "frexp",
     lambda x: special.exponent(x),
@@ -249,7 +257,9 @@ def frexp(input: Value) -> Any:
 
     Example:
         >>> torch.frexp(torch.tensor([8.0]))
-        _Frexp(mantissa=tensor([0.5000]), exponent=tensor([4], dtype=rushlight.int32))
+        rushlight.return_types.frexp(
+        mantissa=tensor([0.5000]),
+        exponent=tensor([4], dtype=rushlight.int32))
     """
     if input._spec.dtype.kind != "f":
         raise DTypeError(
@@ -261,4 +271,4 @@ def frexp(input: Value) -> Any:
     mantissa = input
     for part in (half, e.sub(exponent, half)):
         mantissa = e.mul(mantissa, _power_of_two(e.neg(part), input))
-    return _Frexp(mantissa, exponent)
+    return Frexp(mantissa, exponent)

@@ -21,6 +21,7 @@ from rushlight.kernel.shapes import Scan
 from rushlight.ops.create.creation import full_spec
 from rushlight.ops.family.build import built, check_device_dtype
 from rushlight.ops.family.kernel_op import KernelOp, Vjp
+from rushlight.ops.family.returned import returned
 from rushlight.ops.family.saved_names import name_results
 from rushlight.ops.index.gather import gather, merges
 from rushlight.ops.pointwise import arithmetic as e
@@ -38,6 +39,7 @@ BLOCK = 256
 Fold = Callable[..., Expr]  # of the previous state, and of the inputs' elements
 
 
+@returned("cummax")
 class CumMax(NamedTuple):
     """The result of cummax."""
 
@@ -45,6 +47,7 @@ class CumMax(NamedTuple):
     indices: Any
 
 
+@returned("cummin")
 class CumMin(NamedTuple):
     """The result of cummin."""
 

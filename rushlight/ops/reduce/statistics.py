@@ -11,6 +11,7 @@ from rushlight.core.errors import DTypeError, KindError, RushlightError, ShapeEr
 from rushlight.core.shapes import broadcast_shapes, wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.family.declare import elementwise, rowwise
+from rushlight.ops.family.returned import returned
 from rushlight.ops.index import gather
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.reduce import reductions
@@ -22,6 +23,7 @@ from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record.value import Value
 
 
+@returned("max")
 class Max(NamedTuple):
     """The result of max along a dimension."""
 
@@ -29,6 +31,7 @@ class Max(NamedTuple):
     indices: Any
 
 
+@returned("min")
 class Min(NamedTuple):
     """The result of min along a dimension."""
 
@@ -36,6 +39,7 @@ class Min(NamedTuple):
     indices: Any
 
 
+@returned("aminmax")
 class MinMax(NamedTuple):
     """The result of aminmax."""
 
@@ -87,7 +91,9 @@ def max(
         >>> torch.max(x)
         tensor(7)
         >>> torch.max(x, dim=1)
-        Max(values=tensor([5, 7]), indices=tensor([1, 0]))
+        rushlight.return_types.max(
+        values=tensor([5, 7]),
+        indices=tensor([1, 0]))
     """
     return _extreme("max", input, dim, keepdim, other)
 

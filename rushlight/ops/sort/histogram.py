@@ -10,6 +10,7 @@ from rushlight.core.errors import DTypeError, RushlightError
 from rushlight.ops.create.like import linspace
 from rushlight.ops.family import read_back
 from rushlight.ops.family.no_derivative import without_derivative
+from rushlight.ops.family.returned import returned
 from rushlight.ops.index import gather
 from rushlight.ops.index.scatter import filled
 from rushlight.ops.pointwise import arithmetic as e
@@ -22,6 +23,7 @@ from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 
 
+@returned("histogram")
 class Histogram(NamedTuple):
     """The result of histogram."""
 
@@ -29,6 +31,7 @@ class Histogram(NamedTuple):
     bin_edges: Any
 
 
+@returned("histogramdd")
 class HistogramDD(NamedTuple):
     """The result of histogramdd."""
 

@@ -14,6 +14,7 @@ from rushlight.core.shapes import wrap_dim
 from rushlight.ops.create import creation
 from rushlight.ops.family import read_back
 from rushlight.ops.family.declare import rowwise
+from rushlight.ops.family.returned import returned
 from rushlight.ops.family.rowwise import Rows
 from rushlight.ops.index import gather
 from rushlight.ops.index.scatter import filled, standing_for
@@ -36,6 +37,7 @@ _ROUNDING = {"lower": e.floor, "higher": e.ceil, "nearest": e.round}
 _WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@returned("kthvalue")
 class KthValue(NamedTuple):
     """The result of kthvalue."""
 
@@ -43,6 +45,7 @@ class KthValue(NamedTuple):
     indices: Any
 
 
+@returned("median")
 class Median(NamedTuple):
     """The result of median along a dimension."""
 
@@ -50,6 +53,7 @@ class Median(NamedTuple):
     indices: Any
 
 
+@returned("nanmedian")
 class NanMedian(NamedTuple):
     """The result of nanmedian along a dimension."""
 
@@ -57,6 +61,7 @@ class NanMedian(NamedTuple):
     indices: Any
 
 
+@returned("mode")
 class Mode(NamedTuple):
     """The result of mode."""
 
@@ -95,7 +100,9 @@ def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> KthV
 
     Example:
         >>> torch.kthvalue(torch.tensor([3, 1, 2]), 2)
-        KthValue(values=tensor(2), indices=tensor(2))
+        rushlight.return_types.kthvalue(
+        values=tensor(2),
+        indices=tensor(2))
     """
     x, dim = _at_least_1d("kthvalue", input, dim)
     if not 1 <= k <= x._spec.shape[dim]:

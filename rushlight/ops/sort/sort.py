@@ -14,6 +14,7 @@ from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Spec, kept_strides, wrap_dim
 from rushlight.kernel.shapes import Sort
 from rushlight.ops.family.build import built, check_device_dtype
+from rushlight.ops.family.returned import returned
 from rushlight.ops.family.saved_names import name_results
 from rushlight.ops.index.gather import block_of, merges, scatter_zero, sides_of
 from rushlight.ops.registry import composite
@@ -26,6 +27,7 @@ from rushlight.tape.record.value import Value
 _LONGEST = (1 << 31) - 1
 
 
+@returned("sort")
 class Sorted(NamedTuple):
     """The result of sort."""
 
@@ -33,6 +35,7 @@ class Sorted(NamedTuple):
     indices: Any
 
 
+@returned("topk")
 class TopK(NamedTuple):
     """The result of topk."""
 
@@ -110,7 +113,9 @@ def sort(
 
     Example:
         >>> torch.sort(torch.tensor([3, 1, 2]), descending=True)
-        Sorted(values=tensor([3, 2, 1]), indices=tensor([0, 2, 1]))
+        rushlight.return_types.sort(
+        values=tensor([3, 2, 1]),
+        indices=tensor([0, 2, 1]))
     """
     return Sorted(*_laid(input, ordered(input, dim, descending)))
 
@@ -141,7 +146,9 @@ def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool
 
     Example:
         >>> torch.topk(torch.tensor([3, 9, 5]), 2)
-        TopK(values=tensor([9, 5]), indices=tensor([1, 2]))
+        rushlight.return_types.topk(
+        values=tensor([9, 5]),
+        indices=tensor([1, 2]))
     """
     dim = wrap_dim(dim, len(input._spec.shape), "topk")
     size = input._spec.shape[dim] if input._spec.shape else 1

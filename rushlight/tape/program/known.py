@@ -20,6 +20,7 @@ from rushlight.tape.record.value import Value, history_of
 
 SMALL = 4 << 20  # bytes of all operands and results of the steps, together
 # The classes of static arguments; `Tensor` adds its device.
+WHEN_REPEATED: list[Callable[[], None]] = []  # called before a traced call is repeated
 PLAIN: list[type] = [int, float, bool, str, type(None), DType]
 
 
@@ -316,6 +317,8 @@ class Kinds:
                     and any(_has_record(v) for v in made)
                 ):
                     del result, made
+                    for repeated in WHEN_REPEATED:
+                        repeated()
                     return known.run(known, values, STATE.get())
         return _without(twins, result) if twins else result
 
