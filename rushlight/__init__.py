@@ -114,8 +114,8 @@ _NAMES.defined(
     {
         "rushlight.compat": (
             "_C _dynamo _jit_internal _subclasses ao backends compiler export "
-            "futures fx hub jit library mps multiprocessing onnx overrides package "
-            "torch_version types xpu __config__"
+            "futures fx hub jit library mps multiprocessing onnx overrides package quasirandom "
+            "return_types torch_version types xpu __config__"
         ),
         "rushlight.compat.futures": "Future",
         "rushlight.cuda.streams": "Event Stream",

@@ -16,8 +16,10 @@ from rushlight.lazy import shown
 __all__ = [
     "add_safe_globals",
     "clear_safe_globals",
+    "default_restore_location",
     "get_safe_globals",
     "load",
+    "location_tag",
     "safe_globals",
     "save",
 ]
@@ -29,6 +31,26 @@ MAP_LOCATION = Callable[[Any, str], Any] | Any | str | dict[str, str] | None
 
 def __dir__() -> list[str]:
     return shown(__name__)
+
+
+def location_tag(storage: Any) -> str:
+    """Where a file says that a storage lies: "cpu", "cuda:0".
+
+    Args:
+        storage (UntypedStorage or TypedStorage): The storage.
+    """
+    where = storage.device
+    return "cpu" if where.type == "cpu" else f"{where.type}:{where.index or 0}"
+
+
+def default_restore_location(storage: Any, location: str) -> Any:
+    """The storage on the device of a name, for functions that are given as `map_location`.
+
+    Args:
+        storage (UntypedStorage or TypedStorage): The storage.
+        location (str): The device.
+    """
+    return storage if location_tag(storage) == location else storage.to(device=location)
 
 
 def add_safe_globals(safe_globals: Sequence[Any]) -> None:

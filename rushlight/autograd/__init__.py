@@ -59,6 +59,7 @@ __all__ = [
 
 _NAMES = Names(__name__)
 _NAMES.modules_of("rushlight.compat.autograd", "profiler profiler_util")
+_NAMES.defined({"rushlight.autograd.grad_mode": "set_multithreading_enabled"})
 
 
 def __getattr__(name: str) -> Any:

@@ -167,3 +167,58 @@ def test_an_optimiser_written_for_pytorch() -> None:
     assert p.tolist() == [0.5, 0.5]
     with pytest.raises(ValueError, match="required"):
         Plain([p])
+
+
+def test_sobol_points_are_pytorch_s() -> None:
+    pytest.importorskip("scipy")
+    with hook.patch("cpu") as torch:
+        engine = torch.quasirandom.SobolEngine(3)
+        first = [
+            [0.0] * 3,
+            [0.5] * 3,
+            [0.75, 0.25, 0.25],
+            [0.25, 0.75, 0.75],
+            [0.375, 0.375, 0.625],
+        ]
+        assert engine.draw(5).tolist() == first
+        assert engine.fast_forward(2).num_generated == 7
+        assert engine.draw(2).tolist() == [[0.125, 0.625, 0.375], [0.1875, 0.3125, 0.9375]]
+        assert engine.reset().draw_base2(2, dtype=torch.float64).dtype is torch.float64
+        with pytest.raises(ValueError, match="no power of 2"):
+            engine.draw_base2(4)
+        torch.manual_seed(3)
+        drawn = torch.quasirandom.SobolEngine(2, scramble=True).draw(4)
+        torch.manual_seed(3)
+        assert torch.equal(drawn, torch.quasirandom.SobolEngine(2, scramble=True).draw(4))
+        assert 0 <= drawn.min() < drawn.max() < 1
+        with pytest.raises(ValueError, match="between 1 and 21201"):
+            torch.quasirandom.SobolEngine(0)
+
+
+def test_storages_are_put_by_name_while_a_file_is_read(tmp_path) -> None:
+    with hook.patch("cpu") as torch:
+        restore = importlib.import_module("torch.serialization").default_restore_location
+        torch.save({"x": torch.ones(2)}, tmp_path / "x.pt")
+        found = torch.load(tmp_path / "x.pt", map_location=lambda s, where: restore(s, where))
+        assert found["x"].tolist() == [1.0, 1.0]
+        found = torch.load(tmp_path / "x.pt", map_location=lambda s, where: restore(s, "meta"))
+        assert found["x"].device.type == "meta"
+
+
+def test_older_bases_and_blocks_of_autograd() -> None:
+    with hook.patch("cpu") as torch:
+        function = importlib.import_module("torch.autograd.function")
+
+        class Rounded(function.InplaceFunction):
+            @staticmethod
+            def forward(ctx, x):
+                return x.round()
+
+            @staticmethod
+            def backward(ctx, g):
+                return g
+
+        x = torch.tensor([1.4, 2.6], requires_grad=True)
+        with torch.autograd.grad_mode.set_multithreading_enabled(False):
+            Rounded.apply(x).sum().backward()
+        assert x.grad.tolist() == [1.0, 1.0]
