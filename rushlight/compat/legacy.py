@@ -11,7 +11,7 @@ from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Size
 from rushlight.ops.create import creation
 from rushlight.ops.registry import stores
-from rushlight.tape.record.warning import warn
+from rushlight.tape.record.source_line import warn
 from rushlight.tensor import Tensor, tensor
 
 

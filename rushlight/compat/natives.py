@@ -21,6 +21,7 @@ from rushlight.tensor import Tensor
 _REDUCTIONS = ("none", "mean", "sum")
 _SAMPLED = ("bilinear", "nearest", "bicubic")
 _BORDERS = ("zeros", "border", "reflection")
+_kl_div = REGISTRY["kl_div"].function  # which does not warn of its mean
 Loss = TypeVar("Loss", bound=Callable[..., Tensor])
 
 
@@ -65,7 +66,7 @@ def kl_div(
     input: Tensor, target: Tensor, reduction: int = 0, *, log_target: bool = False
 ) -> Tensor:
     """The Kullback-Leibler divergence of `target` from exp(input)."""
-    return F.kl_div(input, target, reduction=_reduction("kl_div", reduction), log_target=log_target)
+    return _kl_div(input, target, reduction=_reduction("kl_div", reduction), log_target=log_target)
 
 
 @_numbered
@@ -160,7 +161,11 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Any:
-    """The last dimensions with mean 0 and variance 1."""
+    """The last dimensions with mean 0 and variance 1.
+
+    Args:
+        cudnn_enable: Accepted; the result does not depend on it.
+    """
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 

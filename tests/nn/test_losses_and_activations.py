@@ -51,6 +51,7 @@ def pair():
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.filterwarnings("ignore:reduction:UserWarning")
 def test_loss_is_its_function(name, reduction):
     x, y = pair()
     want = getattr(F, LOSSES[name])(x, y, reduction=reduction)

@@ -26,8 +26,8 @@ from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record import call
+from rushlight.tape.record.source_line import warn
 from rushlight.tape.record.value import Value
-from rushlight.tape.record.warning import warn
 
 Flag = bool | None
 

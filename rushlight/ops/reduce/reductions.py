@@ -34,8 +34,8 @@ from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr, const
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Grad, Plan
+from rushlight.tape.record.source_line import warn
 from rushlight.tape.record.value import Value
-from rushlight.tape.record.warning import warn
 
 Dims = int | Sequence[int] | None
 

@@ -13,8 +13,8 @@ from rushlight.ops.registry import composite
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import Expr
+from rushlight.tape.record.source_line import warn
 from rushlight.tape.record.value import Value
-from rushlight.tape.record.warning import warn
 
 
 def _softmax_body(r: Rows, x: Expr) -> Expr:

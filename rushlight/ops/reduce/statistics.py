@@ -121,7 +121,9 @@ def aminmax(input: Value, *, dim: int | None = None, keepdim: bool = False) -> M
 
     Example:
         >>> torch.aminmax(torch.tensor([3, 1, 2]))
-        MinMax(min=tensor(1), max=tensor(3))
+        rushlight.return_types.aminmax(
+        min=tensor(1),
+        max=tensor(3))
     """
     return MinMax(reductions.amin(input, dim, keepdim), reductions.amax(input, dim, keepdim))
 

@@ -18,11 +18,13 @@ import itertools
 import os
 import sys
 import threading
+import warnings
 from contextvars import ContextVar
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NamedTuple
 
 from rushlight.core.interrupts import unheard
+from rushlight.tape.record.state import impure
 
 # The chain of the calling module, or None; a weak reference to the called module; and a list that
 # gets the user's code and instruction (Note [Source lines] 4), or None.
@@ -115,6 +117,20 @@ def user_frame(frame: FrameType) -> FrameType:
         if outer is None:
             return CALLERS.get(threading.get_ident(), frame)
         frame = outer
+
+
+def warn(text: str) -> None:
+    """Warn of this call. No program is kept of its kind (Note [Traces] 2), so each call warns."""
+    impure()
+    frame = user_frame(_get_frame(1))
+    warnings.warn_explicit(
+        text,
+        UserWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
 
 
 def find_place(frame: FrameType, chain: Chain | None) -> tuple[CodeType, int]:
