@@ -111,7 +111,7 @@ PYTORCH_NAMES = {  # PyTorch's own
     "profiler_util",
 }
 NUMBERED = re.compile(r"[a-z]_?[23]$")
-NUMBERED_MATHS = {"Chi2", "atan2", "arctan2", "exp2", "log2"}
+NUMBERED_MATHS = {"Chi2", "atan2", "arctan2", "draw_base2", "exp2", "log2"}
 
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 

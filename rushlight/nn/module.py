@@ -385,10 +385,9 @@ class Module:
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
             path, module = stack.pop()
-            if remove_duplicate:
-                if module in seen:
-                    continue
-                seen.add(module)
+            if remove_duplicate and module in seen:
+                continue
+            seen.add(module)
             yield path, module
             dot = f"{path}." if path else ""
             below = [

@@ -243,7 +243,7 @@ def test_load_of_another_model():
 def test_repr():
     text = repr(rushlight.optim.SGD([rushlight.ones(2, requires_grad=True)], lr=0.5))
     assert text.startswith(
-        "SGD (\nParameter Group 0\n    dampening: 0.0\n    differentiable: False\n    foreach: "
+        "SGD (\nParameter Group 0\n    dampening: 0\n    differentiable: False\n    foreach: "
         "None\n    fused: None\n    lr: 0.5\n"
     )
 
