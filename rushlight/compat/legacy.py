@@ -65,10 +65,6 @@ def set_default_tensor_type(t: Any) -> None:
 @stores("line")
 def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> Tensor:
     """Numbers from start to end, the end included where a step hits it; `arange` excludes it."""
-    warn(
-        "torch.range is deprecated: it gives the end, too, and one element more than Python's; use "
-        "torch.arange, which gives [start, end)"
-    )
     if end is None:
         start, end = 0, start
     if not all(math.isfinite(n) for n in (start, end, step)):
@@ -85,6 +81,10 @@ def range(start: float = 0, end: Any = None, step: float = 1, **named: Any) -> T
         raise RushlightError(
             f"range: from {start} to {end} by {step} are more elements than can be addressed"
         )
+    warn(
+        "torch.range is deprecated: it gives the end, too, and one element more than Python's; use "
+        "torch.arange, which gives [start, end)"
+    )
     count = math.floor(steps) + 1
     places = creation.arange(count, dtype=dtypes.float64, device=named.get("device"))
     named["dtype"] = named.get("dtype") or dtypes.get_default()

@@ -22,6 +22,7 @@ from tests.catalog.row import Row, Sample
 from tests.catalog.rows import ROWS
 from tests.catalog.run import samples_of, to_tensor
 
+pytestmark = pytest.mark.filterwarnings("ignore:reduction:UserWarning")  # of kl_div's mean
 CASES = [
     pytest.param(case, id=f"{group.__name__}: {case.name}")
     for module in (gradcheck_samples, gradcheck_samples_elements, gradcheck_samples_matrices)

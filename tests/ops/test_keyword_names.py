@@ -151,6 +151,7 @@ def test_the_old_constructor():
     assert x.tolist() == [5, 1]
 
 
+@pytest.mark.filterwarnings("ignore:torch.range:UserWarning")
 def test_range_includes_its_end():
     assert rl.range(1, 4).tolist() == [1, 2, 3, 4] and rl.range(1, 2, 0.5).tolist() == [1, 1.5, 2]
     with pytest.raises(RuntimeError, match="range"):

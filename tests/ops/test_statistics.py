@@ -124,6 +124,7 @@ def test_the_norm_at_zero_has_a_gradient_but_no_second_derivative(device):
     assert np.allclose(to_array(again)[1], [0.128, -0.096])
 
 
+@pytest.mark.filterwarnings("ignore:var or std:UserWarning")
 def test_variance_with_more_correction_than_elements():
     x = rl.tensor([1.0, 2.0])
     assert rl.var(x, correction=2).item() == float("inf") and rl.std(
