@@ -323,7 +323,7 @@ class Pool:
         if over <= 0:
             return
         sizes = self._sizes()
-        least, spared = self._few(limit, sizes)
+        least, spared = self._few(limit, over, sizes)
         if over <= self.held - self.live - spared and self._exchange(over, least, sizes):
             return
         if over <= spared and room * FEW <= self.cached[1] and self.trim(over):
@@ -340,15 +340,18 @@ class Pool:
         if not Pool.last_resort(self, None):
             raise Pool.refuse(self, room, limit)
 
-    def _few(self, limit: int, sizes: list[int]) -> tuple[int, int]:
+    def _few(self, limit: int, over: int, sizes: list[int]) -> tuple[int, int]:
         """The size under which cached blocks stay, and their bytes. See Note [Budget] 6.
 
-        `sizes` are those of the cached blocks, in order.
+        `sizes` are those of the cached blocks, in order. Where the largest alone is the `over`
+        bytes to free, that is enough to know: no other is counted.
         """
         cached, (known, most) = self.held - self.live, self.cached
         if known != limit or cached > most:
             self.cached, most = (limit, cached), cached
         free, few = self.free, 0
+        if sizes and sizes[-1] >= over and sizes[-1] * FEW > most:
+            return sizes[-1], 0
         for room in sizes:
             more = few + room * len(free[room])
             if more * FEW > most:

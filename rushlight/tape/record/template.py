@@ -131,6 +131,9 @@ def follow(plan, inputs, params, region, birth=0):
         recipe.length = length + 1
         recipe.single = {single}
         recipe.used = recipe.serial = tick
+        recipe.onto = recipe.proof = None
+        recipe.fleeting = False
+        recipe.runs = recipe.wanted = 0
         recipe.record = record
         recipe.call = now
         recipe.number = number = foresight.count
