@@ -1,6 +1,7 @@
 """Training inside a budget: peaks, resident growth and slow-down, as a Markdown table.
 
 python benchmarks/memory.py [--device cpu|cuda|webgpu] [--models GPT,VAE] [--shares 100,50,25]
+                            [--clock wall|process]
 
 Every row is a process of its own, after one that fills the kernel cache: a process that builds a
 kernel grows by the compiler, 30 MB and more. Its first steps run inside the budget and give the
@@ -8,7 +9,9 @@ growth of the resident memory (Linux), and the last of them, which is planned by
 the calls run again. Then steps inside and outside the budget alternate, and the row has the ratio
 of the least times. A share is of the activation peak: the largest allocation of a step less what is
 allocated before it. Where PyTorch is installed, the last rows of a model are its step, and its
-checkpoint of each block against that step; its peak is counted on `cuda` only.
+checkpoint of each block against that step; its peak is counted on `cuda` only. With `--clock
+process` times are of the process's threads on the processors, which other processes disturb less;
+then PyTorch is left out.
 
 "fails" is a BudgetError. The floor is the least that a call of the failed step can do with: what is
 static, gradients on their way, its inputs, its results where they take blocks of their own, and the
@@ -41,6 +44,7 @@ SHARES = {"cpu": (100, 75, 50, 35, 25), "cuda": (100, 75, 50, 35, 25), "webgpu":
 SECONDS = 3.0
 ROUNDS = 4  # at least
 STEPS = 5  # before the step is steady: Note [Foresight]
+CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 Step = Callable[[], Any]
 
 
@@ -49,6 +53,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=list(SHARES))
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--shares")
+    parser.add_argument("--clock", default="wall", choices=list(CLOCKS))
     parser.add_argument("--row", help="what one process measures: JSON", default="")
     given = parser.parse_args()
     if given.row:
@@ -59,10 +64,10 @@ def main() -> None:
     print("| model | device | budget | counted peak | grown by | slow-down | calls again | bits |")
     print("|---|---|---|---|---|---|---|---|")
     for model in given.models.split(","):
-        measure(model, given.device, shares or SHARES[given.device])
+        measure(model, given.device, shares or SHARES[given.device], given.clock)
 
 
-def measure(model: str, device: str, shares: Any) -> None:
+def measure(model: str, device: str, shares: Any, clock: str) -> None:
     row = functools.partial(in_process, model=model, device=device)
     row("normal")  # fills the cache of kernels
     plain = row("normal")
@@ -71,7 +76,7 @@ def measure(model: str, device: str, shares: Any) -> None:
     for share in shares:
         limit = whole * share // 100
         row("budget", limit=limit, timed=False)
-        found = row("budget", limit=limit)
+        found = row("budget", limit=limit, clock=clock)
         start = f"| {model} | {device} | {share} %, {mb(limit)} |"
         if "least" in found:
             why = f"fails: needs {mb(found['least'])}"
@@ -85,7 +90,7 @@ def measure(model: str, device: str, shares: Any) -> None:
             f"| {found['again']} | {bits} |",
             flush=True,
         )
-    for blocks in (False, True):
+    for blocks in (False, True) if clock == "wall" else ():
         theirs = row("pytorch", blocks=blocks)
         if theirs:
             name = "PyTorch, a checkpoint per block" if blocks else "PyTorch, none"
@@ -127,7 +132,9 @@ def normal(model: str, device: str) -> dict[str, Any]:
     return {"peak": peak, "grown": grown.bytes(), "digest": digest(parameters)}
 
 
-def budget(model: str, device: str, limit: int, timed: bool = True) -> dict[str, Any]:
+def budget(
+    model: str, device: str, limit: int, timed: bool = True, clock: str = "wall"
+) -> dict[str, Any]:
     import rushlight as lib
     from rushlight.devices.shared.registry import pool_of
 
@@ -161,11 +168,11 @@ def budget(model: str, device: str, limit: int, timed: bool = True) -> dict[str,
     def bound() -> float:
         with held:
             step()  # the pool adapts
-            return seconds(step, wait)
+            return seconds(step, wait, clock)
 
     def free() -> float:
         step()
-        return seconds(step, wait)
+        return seconds(step, wait, clock)
 
     return found | {"ratio": least_ratio(bound, free)}
 
@@ -263,12 +270,13 @@ class Growth:
         return self._read("VmHWM") - self.before if self.before else 0
 
 
-def seconds(step: Step, wait: Step | None) -> float:
-    start = time.perf_counter()
+def seconds(step: Step, wait: Step | None, clock: str = "wall") -> float:
+    now = CLOCKS[clock]
+    start = now()
     step()
     if wait is not None:
         wait()
-    return time.perf_counter() - start
+    return now() - start
 
 
 def least_ratio(first: Callable[[], float], second: Callable[[], float]) -> float:
