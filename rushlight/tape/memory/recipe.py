@@ -111,8 +111,8 @@ class Recipe:
         *("used", "wanted", "writes"),
     )
 
-    # These are set when they are first read (`__getattr__`), but for a followed step's recipes: most
-    # calls leave a recipe that nobody looks at.
+    # Those that `template.following` does not set are set when they are first read (`__getattr__`):
+    # most calls leave a recipe that nobody looks at.
     fleeting: bool  # made by a backward pass, whose values are freed one after another
     onto: Onto | None
     path: float  # see `path_of`

@@ -101,7 +101,7 @@ def following(ins: int, outs: int) -> Callable[..., list[Storage] | None]:
     return follow
 
 
-MOST_UNROLLED = 16
+MOST_UNROLLED = 16  # operands; also bounds how many functions `following` keeps
 NAMES.update(
     BudgetError=BudgetError,
     COUNTERS=COUNTERS,

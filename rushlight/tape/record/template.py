@@ -8,7 +8,8 @@
    those of the last call first.
 3. A call that the code does not handle (special state, an operand that is a view, one without a
    known plan) goes to `call.run` or to `fallback`, which finds the plan or raises. Of special
-   states it handles a region in which a record is followed (Note [Foresight] 5).
+   states it handles a region in which a record is followed (Note [Foresight] 5): by `following`,
+   which is compiled once for each number of operands and of results.
 4. A function of two operands passes a number to a function of the first operand and the number, a
    launch parameter of the plan (`calling_number`).
 5. The function takes `out`, and in `*rest` what is given by place beyond the operands: such a call
