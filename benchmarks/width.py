@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from compare import Row, compare, table
+from compare import HOW, Row, compare, table
 
 import rushlight as rl
 
@@ -226,10 +226,7 @@ def main() -> int:
             bar = 0.8
         measured.append(compare(name, ours, theirs, bar, seconds=1.5))
         print(f"{name}: {measured[-1].ratio:.2f}", file=sys.stderr)
-    print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
-        "alternating blocks"
-    )
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, {HOW}")
     print()
     print(table(measured, "PyTorch"))
     return 0 if all(r.reached for r in measured) else 1
