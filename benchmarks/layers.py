@@ -20,7 +20,7 @@ from workloads import Work
 
 import rushlight as rl
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ["RUSHLIGHT_THREADS"]))
 
 
 def functional(lib: Any) -> Any:
@@ -108,7 +108,7 @@ def main() -> int:
         if not wanted or any(part in name for part in wanted):
             rows.append(compare(name, make(rl), make(torch), bar, 1))
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
-    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, {HOW}")
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} thread(s) each, {HOW}")
     print()
     print(table(rows, "PyTorch"))
     return 0 if all(r.reached for r in rows) else 1
