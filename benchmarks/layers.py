@@ -15,12 +15,12 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
 import torch
-from compare import compare, table
+from compare import HOW, compare, table
 from workloads import Work
 
 import rushlight as rl
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ["RUSHLIGHT_THREADS"]))
 
 
 def functional(lib: Any) -> Any:
@@ -108,10 +108,7 @@ def main() -> int:
         if not wanted or any(part in name for part in wanted):
             rows.append(compare(name, make(rl), make(torch), bar, 1))
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
-    print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
-        "alternating blocks"
-    )
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} thread(s) each, {HOW}")
     print()
     print(table(rows, "PyTorch"))
     return 0 if all(r.reached for r in rows) else 1

@@ -14,12 +14,12 @@ os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
 import torch
 import workloads as w
-from compare import Row, block, compare, show_time, table
+from compare import HOW, Row, block, compare, show_time, table
 
 import rushlight as rl
 from rushlight import memory
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ["RUSHLIGHT_THREADS"]))
 
 PAIRS = {
     "a + b, 8 floats": (w.small_add, 0.6, 100),
@@ -63,10 +63,7 @@ def main() -> int:
         if not wanted or any(part in name for part in wanted):
             rows.append(compare(name, make(rl), make(torch), bar, units))
             print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr)
-    print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
-        "alternating blocks"
-    )
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} thread(s) each, {HOW}")
     print()
     print(table(rows, "PyTorch"))
     if not wanted or any(part in BUDGET for part in wanted):

@@ -21,11 +21,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from compare import Row, compare, table
+from compare import HOW, Row, compare, table
 
 import rushlight as rl
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ["RUSHLIGHT_THREADS"]))
 Work = Callable[[], object]
 Act = Callable[..., Any]  # of the library, its nn.functional and the tensors
 
@@ -156,10 +156,7 @@ def main() -> None:
                 pair[0]()
             measured.append(compare(name + what, pair[0], pair[1], math.inf, seconds=0.6))
             print(f"{name}{what}: {measured[-1].ratio:.2f}", file=sys.stderr)
-    print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
-        "alternating blocks"
-    )
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} thread(s) each, {HOW}")
     print()
     print(table(measured, "PyTorch"))
 

@@ -22,12 +22,12 @@ os.environ.setdefault("RUSHLIGHT_THREADS", "2")
 
 import torch
 import workloads as w
-from compare import Row, compare, table
+from compare import HOW, Row, compare, table
 
 import rushlight as rl
 from rushlight import memory
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ["RUSHLIGHT_THREADS"]))
 
 TIMES = {
     "chain of 100 ops on 8 floats, forward and backward, per op": (w.chain, 0.6, 100),
@@ -182,10 +182,7 @@ def main() -> int:
             times.append(compare(name, make(rl), make(torch), bar, units))
     peaks = peak_rows(wanted)
     good = all(r.reached for r in (*times, *peaks))
-    print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
-        "alternating blocks\n"
-    )
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} thread(s) each, {HOW}\n")
     print(table(times, "PyTorch"), "\n")
     print(peak_table(peaks), "\n")
     if wanted("records"):

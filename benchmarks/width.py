@@ -18,11 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from compare import Row, compare, table
+from compare import HOW, Row, compare, table
 
 import rushlight as rl
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(os.environ["RUSHLIGHT_THREADS"]))
 Work = Callable[[], object]
 Make = Callable[[Any], Work]
 
@@ -226,10 +226,7 @@ def main() -> int:
             bar = 0.8
         measured.append(compare(name, ours, theirs, bar, seconds=1.5))
         print(f"{name}: {measured[-1].ratio:.2f}", file=sys.stderr)
-    print(
-        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads each, best of 12 "
-        "alternating blocks"
-    )
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} thread(s) each, {HOW}")
     print()
     print(table(measured, "PyTorch"))
     return 0 if all(r.reached for r in measured) else 1

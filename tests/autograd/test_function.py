@@ -243,3 +243,49 @@ def test_to_second_order_in_a_checkpoint():
 
     want = derivatives(function)
     assert derivatives(lambda x: rl.utils.checkpoint.checkpoint(function, x)) == want
+
+
+class Kept(Function):
+    """Twice the operand; the gradient that backward gives stays in the list `gave`, or not."""
+
+    gave = None
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        made = g * 2
+        if Kept.gave is not None:
+            Kept.gave.append(made if len(Kept.gave) % 2 else made.view(-1))
+        Kept.made_at = made.data_ptr()
+        return made
+
+
+def test_a_gradient_that_the_user_keeps_is_not_written_to():
+    Kept.gave = []
+    try:
+        x = rl.ones(3).requires_grad_()
+        for _ in range(4):  # the handle is kept, and a view of it
+            (Kept.apply(x) + Kept.apply(x)).sum().backward()
+        assert x.grad.tolist() == [16.0] * 3
+        assert [g.tolist() for g in Kept.gave] == [[2.0] * 3] * 8
+        assert x.grad.data_ptr() not in [g.data_ptr() for g in Kept.gave]
+    finally:
+        Kept.gave = None
+
+
+def test_a_gradient_that_nobody_keeps_becomes_the_leafs_without_a_copy():
+    x = rl.ones(3).requires_grad_()
+    Kept.apply(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 3
+    assert x.grad.data_ptr() == Kept.made_at and x.grad._base is None
+
+
+def test_calls_of_a_kind_share_one_derivative():
+    x, y = rl.ones(3).requires_grad_(), rl.ones(3).requires_grad_()
+    first, second = Cube.apply(x), Cube.apply(y)
+    assert first._node.grad is second._node.grad
+    (first * 2 + second).sum().backward()  # each with its own context
+    assert x.grad.tolist() == [6.0] * 3 and y.grad.tolist() == [3.0] * 3

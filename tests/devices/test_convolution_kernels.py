@@ -108,6 +108,8 @@ def turned(x: Any, w: Any, options: dict[str, Any]) -> Any:
         ((2, 4, 5, 6), (4, 4, 3, 3), {"dilation": 2, "padding": 1, "output_padding": 1}),
         ((2, 4, 5, 6), (4, 4, 2, 2), {"stride": 4}),
         ((2, 6, 7, 18), (6, 1, 3, 3), {"groups": 6, "stride": 2, "padding": 1}),
+        ((2, 4, 4, 4), (4, 4, 4, 4), {"stride": 2, "padding": 1}),
+        ((3, 4, 3, 3), (4, 5, 3, 3), {"stride": 2, "output_padding": 1}),
         ((2, 4, 21), (4, 6, 5), {"stride": 2}),
     ],
 )
@@ -142,17 +144,22 @@ def test_views_are_taken_as_they_are_seen() -> None:
     assert (seen == rushlight.conv2d(*map(rushlight.tensor, dense), padding=1)).all()
 
 
-def test_bits_do_not_depend_on_threads() -> None:
+@pytest.mark.parametrize(
+    ("shapes", "options", "how"),
+    [
+        (((5, 16, 24, 24), (70, 16, 3, 3)), {"padding": 1, "stride": (1, 2)}, convolve),
+        (((16, 64, 4, 4), (64, 32, 4, 4)), {"padding": 1, "stride": 2}, turned),
+    ],
+)
+def test_bits_do_not_depend_on_threads(shapes: Any, options: Any, how: Any) -> None:
     random = np.random.default_rng(3)
-    values = [
-        random.standard_normal(s).astype(np.float32) for s in ((5, 16, 24, 24), (70, 16, 3, 3))
-    ]
+    values = [random.standard_normal(s).astype(np.float32) for s in shapes]
     device: Any = pool_of("cpu").device
     found = []
     try:
         for count in (1, 2, 5):
             device.set_num_threads(count)
-            found.append(gradients(values, {"padding": 1, "stride": (1, 2)}, 0.01))
+            found.append(gradients(values, options, 0.01, how))
     finally:
         device.set_num_threads(1)
     for other in found[1:]:

@@ -10,6 +10,7 @@ from rushlight import memory
 from rushlight.core.dtypes import float32
 from rushlight.nn import functional as F
 from rushlight.tape.program.derivative import Derivative, recall
+from rushlight.tape.record.op import Plans
 from rushlight.tape.walk import backward
 from tests.catalog.run import call, samples_of
 from tests.tape.test_cached_derivatives import DIFFERENTIABLE
@@ -294,3 +295,51 @@ def test_a_budget_has_room_for_a_derivative_over_its_gradient():
         with memory.budget(memory.allocated() + int(2.5 * NBYTES)):
             assert step() == want
         x.grad = None
+
+
+def test_a_gradient_in_another_shape_is_a_value_of_its_own():
+    x = rl.rand(8).requires_grad_()
+    w = rl.rand(4, 8)
+    for _ in range(3):  # the first pass traces the derivative
+        x.grad = None
+        (w @ x).sum().backward()  # the product's gradient has two dimensions
+        assert x.grad._base is None and x.grad._offset == 0
+        assert rl.equal(x.grad, w.sum(0))
+    before = x.grad
+    with memory.budget(1 << 30):
+        x.grad = None
+        (w @ x).sum().backward()
+        assert x.grad._base is None and rl.equal(x.grad, before)
+
+
+def test_a_gradient_in_another_shape_is_not_copied(launches_of):
+    x, w = rl.rand(8).requires_grad_(), rl.rand(4, 8)
+    g = rl.rand(4)
+    for _ in range(3):
+        x.grad = None
+        (w @ x).backward(g)
+    x.grad = None
+    names = launches_of(lambda: (w @ x).backward(g))
+    assert names.count("matmul") == 2 and "clone" not in names
+
+
+@pytest.fixture
+def launches_of(monkeypatch):
+    """The names of the ops whose kernels a call launches, from plans that there are."""
+
+    def names_of(act):
+        found = []
+        for reference in list(Plans.every.values()):
+            plan = reference()
+            if plan is not None and plan.launch is not None:
+
+                def launch(*numbers, _launch=plan.launch, _name=plan.op.name):
+                    found.append(_name)
+                    return _launch(*numbers)
+
+                monkeypatch.setattr(plan, "launch", launch)
+        act()
+        monkeypatch.undo()
+        return found
+
+    return names_of
