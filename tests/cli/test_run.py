@@ -94,6 +94,23 @@ torch.ones(1000).sum()
     assert "out.json" in said and json.loads((tmp_path / "out.json").read_text())
 
 
+def test_a_report_of_a_program_without_tensors_says_so(tmp_path: Path) -> None:
+    name = script(tmp_path, "import torch")
+    for ending in ("html", "json", "txt", "pickle"):
+        said = type_in("run", "--report", f"out.{ending}", name, folder=tmp_path).splitlines()
+        assert len(said) == 1 and said[0].endswith(f"out.{ending} is not written")
+
+
+@pytest.mark.parametrize("option", ["--report", "--profile"])
+def test_where_results_go_is_checked_before_the_program_runs(option: str, tmp_path: Path) -> None:
+    name = script(tmp_path, "print('ran')")
+    said = type_in("run", option, "none/out.json", name, folder=tmp_path, code=2)
+    assert f"{option} none/out.json: there is no folder" in said and "ran" not in said
+    (tmp_path / "out.json").mkdir()
+    said = type_in("run", option, "out.json", name, folder=tmp_path, code=2)
+    assert f"{option} out.json: this is a folder" in said and "ran" not in said
+
+
 def test_check_compares_launches(tmp_path: Path) -> None:
     text = """
 import torch
