@@ -360,6 +360,8 @@ def test_names_of_values_hide_no_function() -> None:
     assert traced(rushlight.ones(1)).item() == -3
     traced = fx.symbolic_trace(lambda _neg: rushlight.neg(_neg) + _neg)
     assert traced(rushlight.ones(1)).item() == 0
+
+
 def test_a_label_is_traced_as_a_pair_of_calls() -> None:
     ops = rushlight.ops.profiler
 
