@@ -238,7 +238,7 @@ def test_tensors_of_a_list_as_one() -> None:
     assert [[t.numel() for t in row] for row in taken] == [[2], [6], [1], [3]]
     kinds = [t for row in taken for t in row]
     assert [t.numel() for t in utils._reorder_tensors_as(kinds, mixed)] == [2, 3, 6, 1]
-    assert utils._get_device_index("cuda:1") == 1 == utils._get_device_index(1)
+    assert utils._get_device_index("cuda:0") == 0 and utils._get_device_index(1) == 1
     assert utils._get_device_index("cpu", allow_cpu=True) == -1
     for wrong in ("cpu", "cuda", None):
         with pytest.raises(ValueError, match="number"):
