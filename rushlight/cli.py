@@ -181,15 +181,27 @@ def _environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> 
     if given.report is not None:
         if Path(given.report).suffix not in (".html", ".htm", ".json", ".txt", ".pickle", ".pkl"):
             parser.error("run: --report: the file must end in .html, .json, .txt or .pickle")
-        made["RUSHLIGHT_REPORT"] = os.path.abspath(given.report)
+        made["RUSHLIGHT_REPORT"] = _writable(parser, "--report", given.report)
     if given.profile is not None:
         if not given.profile.endswith((".json", ".json.gz")):
             parser.error("run: --profile: the file must end in .json or .json.gz")
-        made["RUSHLIGHT_PROFILE"] = os.path.abspath(given.profile)
+        made["RUSHLIGHT_PROFILE"] = _writable(parser, "--profile", given.profile)
     if given.check:
         made["RUSHLIGHT_CHECK"] = "1"
         made.setdefault("RUSHLIGHT_SHADOW", "0.01")
     return made
+
+
+def _writable(parser: argparse.ArgumentParser, option: str, path: str) -> str:
+    """The whole path of a file that is written when the program ends: checked before it begins."""
+    whole = os.path.abspath(path)
+    if not os.path.isdir(os.path.dirname(whole)):
+        parser.error(f"run: {option} {path}: there is no folder {os.path.dirname(whole)}")
+    if os.path.isdir(whole):
+        parser.error(f"run: {option} {path}: this is a folder")
+    if not os.access(whole if os.path.exists(whole) else os.path.dirname(whole), os.W_OK):
+        parser.error(f"run: {option} {path}: the file cannot be written")
+    return whole
 
 
 def _start(command: list[str], environment: dict[str, str]) -> int:

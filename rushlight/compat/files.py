@@ -23,7 +23,7 @@ _DISTRIBUTIONS = (
 # By PyTorch's path, the module here that has its names.
 FORWARDED: dict[str, str] = {
     "_tensor": "rushlight",
-    "_utils": "rushlight.compat.natives",
+    "_utils": "rushlight.compat.tensor_lists",
     "functional": "rushlight",
     "_lowrank": "rushlight",
     "_linalg_utils": "rushlight.linalg",

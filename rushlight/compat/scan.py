@@ -77,7 +77,7 @@ def _uses(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
     """(line, dotted name, whether a try or a test is around it) of each use."""
     bound = dict(_bindings(tree))
     below: set[int] = set()  # parts of longer chains
-    for node, guarded in _walk(tree):
+    for node, guarded, others in _walk(tree):
         if isinstance(node, ast.ImportFrom) and _is_torch(node.module) and not node.level:
             for alias in node.names:
                 if alias.name != "*":
@@ -92,7 +92,8 @@ def _uses(tree: ast.Module) -> Iterator[tuple[int, str, bool]]:
             while isinstance(inner, ast.Attribute):
                 inner = inner.value
                 below.add(id(inner))
-            if chain is not None and isinstance(node.ctx, ast.Load):
+            of_torch = chain is not None and getattr(inner, "id", None) not in others
+            if chain is not None and of_torch and isinstance(node.ctx, ast.Load):
                 yield node.lineno, chain, guarded
 
 
@@ -124,14 +125,57 @@ def _chain(node: ast.Attribute, bound: dict[str, str]) -> str | None:
     return ".".join([bound[inner.id], *reversed(parts)])
 
 
-def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node, and whether an error there would be caught or a test comes before it."""
-    ahead: list[tuple[ast.AST, bool]] = [(tree, False)]
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+def _walk(tree: ast.Module) -> Iterator[tuple[ast.AST, bool, frozenset[str]]]:
+    """Every node, whether an error there would be caught or a test comes before it, and the names
+    that are variables there, although the file imports a name of torch by them.
+    """
+    ahead: list[tuple[ast.AST, bool, frozenset[str]]] = [(tree, False, frozenset())]
     while ahead:
-        node, guarded = ahead.pop()
-        yield node, guarded
+        node, guarded, others = ahead.pop()
         inside = guarded or isinstance(node, ast.Try | ast.If | ast.IfExp | ast.BoolOp)
-        ahead.extend((child, inside) for child in ast.iter_child_nodes(node))
+        if isinstance(node, Scope):
+            stored, imported = _own_names(node)
+            others = (others - imported) | (stored.keys() - imported)
+        else:
+            stored = {}
+        yield node, guarded, others
+        if isinstance(node, ast.Module):
+            for child in node.body:  # above its first assignment a name is what was imported
+                later = {n for n in stored if not _is_scope(child) and stored[n] >= child.lineno}
+                ahead.append((child, inside, frozenset(stored) - later))
+        else:
+            ahead.extend((child, inside, others) for child in ast.iter_child_nodes(node))
+
+
+def _is_scope(node: ast.AST) -> bool:
+    return isinstance(node, Scope | ast.ClassDef)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _own_names(scope: ast.AST) -> tuple[dict[str, int], set[str]]:
+    """What a module or function stores, by its first line, and what it imports."""
+    stored: dict[str, int] = {}
+    imported: set[str] = set()
+    ahead = list(ast.iter_child_nodes(scope))
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, ast.Assign) and _is_none(node.value):
+            continue  # what stands for an import that failed
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            stored[node.id] = min(node.lineno, stored.get(node.id, node.lineno))
+        elif isinstance(node, ast.arg):
+            stored[node.arg] = node.lineno
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imported |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+        if not _is_scope(node):
+            ahead.extend(ast.iter_child_nodes(node))
+    return stored, imported
 
 
 def _lookup(name: str) -> str | None:
@@ -149,7 +193,9 @@ def _lookup(name: str) -> str | None:
                 return None if _may_be_set(holder) else _nearest(part, holder)
             try:
                 holder = importlib.import_module(path)
-            except ModuleNotFoundError:
+            except ModuleNotFoundError as error:
+                if error.name is not None and not _is_torch(error.name):
+                    return None  # the module is there; it needs another package
                 return _nearest(part, holder)
     return None
 

@@ -154,8 +154,12 @@ def report_at_exit(path: str) -> None:
 
     def finish() -> None:
         recording.stop()
-        recording.report(path)
-        print(f"rushlight: the report of the program's memory is in {path}", file=sys.stderr)
+        if recording.accounts:
+            recording.report(path)
+            told = f"the report of the program's memory is in {path}"
+        else:
+            told = f"the program held no memory of a device: {path} is not written"
+        print(f"rushlight: {told}", file=sys.stderr)
 
     atexit.register(finish)
 

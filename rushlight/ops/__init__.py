@@ -12,12 +12,16 @@ import importlib
 import sys
 from typing import Any
 
+_ABOVE = {  # PyTorch's namespaces of native ops, which are above this room
+    "aten": "rushlight.compat.aten",
+    "load_library": "rushlight.compat.library",
+    "profiler": "rushlight.compat.labels",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "aten":  # PyTorch's native names, which are above this room
-        return importlib.import_module("rushlight.compat.aten").aten
-    if name == "load_library":
-        return importlib.import_module("rushlight.compat.library").load_library
+    if name in _ABOVE:
+        return getattr(importlib.import_module(_ABOVE[name]), name)
     library = sys.modules.get("rushlight.compat.library")  # users' ops
     found = None if library is None else library.namespace(name)
     if found is not None:

@@ -94,6 +94,23 @@ torch.ones(1000).sum()
     assert "out.json" in said and json.loads((tmp_path / "out.json").read_text())
 
 
+def test_a_report_of_a_program_without_tensors_says_so(tmp_path: Path) -> None:
+    name = script(tmp_path, "import torch")
+    for ending in ("html", "json", "txt", "pickle"):
+        said = type_in("run", "--report", f"out.{ending}", name, folder=tmp_path).splitlines()
+        assert len(said) == 1 and said[0].endswith(f"out.{ending} is not written")
+
+
+@pytest.mark.parametrize("option", ["--report", "--profile"])
+def test_where_results_go_is_checked_before_the_program_runs(option: str, tmp_path: Path) -> None:
+    name = script(tmp_path, "print('ran')")
+    said = type_in("run", option, "none/out.json", name, folder=tmp_path, code=2)
+    assert f"{option} none/out.json: there is no folder" in said and "ran" not in said
+    (tmp_path / "out.json").mkdir()
+    said = type_in("run", option, "out.json", name, folder=tmp_path, code=2)
+    assert f"{option} out.json: this is a folder" in said and "ran" not in said
+
+
 def test_check_compares_launches(tmp_path: Path) -> None:
     text = """
 import torch
@@ -230,6 +247,42 @@ def f(x):
     script(tmp_path, "import torch\nprint 'two'\n", "old.py")
     said = type_in("check", "old.py", folder=tmp_path, code=1)
     assert "old.py:2: not read: Missing parentheses" in said and "1 could not be read" in said
+
+
+def test_check_knows_variables_from_modules(tmp_path: Path) -> None:
+    text = """
+from torch import optim
+from torch.utils import data
+import torch.nn.functional as F
+try:
+    import torch.jit as jit
+except ImportError:
+    jit = None
+optim.Nope1
+optim = optim.Adam([])
+optim.zero_grad()
+
+def f(data):
+    data.sort()
+    F.nope2
+    optim.step()
+    jit.nope3
+
+def g():
+    from torch import optim
+    optim.nope4, data.nope5
+
+h = lambda F: F.fine
+"""
+    said = type_in("check", script(tmp_path, text), folder=tmp_path, code=1).splitlines()
+    names = ["optim.Nope1", "nn.functional.nope2", "jit.nope3", "optim.nope4", "utils.data.nope5"]
+    assert [line.split()[1] for line in said[:-1]] == [f"torch.{name}" for name in names]
+
+
+def test_check_of_a_name_that_needs_another_package(tmp_path: Path) -> None:
+    name = script(tmp_path, "from torch.utils.tensorboard import SummaryWriter")
+    (tmp_path / "tensorboard.py").write_text("raise ModuleNotFoundError('', name='tensorboard')")
+    assert "; 0 are missing" in type_in("check", name, folder=tmp_path, PYTHONPATH=str(ROOT))
 
 
 def test_an_option_behind_the_script_is_never_ours(tmp_path: Path) -> None:

@@ -360,3 +360,40 @@ def test_names_of_values_hide_no_function() -> None:
     assert traced(rushlight.ones(1)).item() == -3
     traced = fx.symbolic_trace(lambda _neg: rushlight.neg(_neg) + _neg)
     assert traced(rushlight.ones(1)).item() == 0
+
+
+def test_a_label_is_traced_as_a_pair_of_calls() -> None:
+    ops = rushlight.ops.profiler
+
+    class Labelled(fx.Tracer):
+        def trace(self, root, concrete_args=None):
+            begin = self.create_proxy
+            with pytest.MonkeyPatch.context() as patch:
+                label = rushlight.profiler.record_function
+                patch.setattr(
+                    label,
+                    "__enter__",
+                    lambda block: setattr(
+                        block,
+                        "proxy",
+                        begin("call_function", ops._record_function_enter, (block.name,), {}),
+                    ),
+                )
+                patch.setattr(
+                    label, "__exit__", lambda block, *_: ops._record_function_exit(block.proxy)
+                )
+                return super().trace(root, concrete_args)
+
+    def f(x):
+        with rushlight.profiler.record_function("part"):
+            return x.relu() + 1
+
+    tracer = Labelled()
+    graph = tracer.trace(f)
+    traced = fx.GraphModule(tracer.root, graph)
+    targets = [node.target for node in graph.nodes]
+    assert targets[1] is ops._record_function_enter and ops._record_function_exit in targets
+    x = rushlight.tensor([-1.0, 2.0])
+    with rushlight.profiler.profile() as profile:
+        assert traced(x).tolist() == [1.0, 3.0]
+    assert "part" in {event.key for event in profile.key_averages()}

@@ -222,3 +222,26 @@ def test_older_bases_and_blocks_of_autograd() -> None:
         with torch.autograd.grad_mode.set_multithreading_enabled(False):
             Rounded.apply(x).sum().backward()
         assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_tensors_of_a_list_as_one() -> None:
+    with hook.patch("cpu"):
+        utils = importlib.import_module("torch._utils")
+    tensors = [rushlight.arange(6.0).view(2, 3), rushlight.tensor(7.0), rushlight.zeros(0, 2)]
+    flat = utils._flatten_dense_tensors(tensors)
+    assert flat.tolist() == [0, 1, 2, 3, 4, 5, 7]
+    again = utils._unflatten_dense_tensors(flat, tensors)
+    assert [rushlight.equal(*pair) for pair in zip(again, tensors, strict=True)] == [True] * 3
+    assert again[0].data_ptr() == flat.data_ptr()
+    mixed = [rushlight.zeros(2), rushlight.zeros(3, dtype=rushlight.int64), *tensors[:2]]
+    taken = list(utils._take_tensors(mixed, 24))
+    assert [[t.numel() for t in row] for row in taken] == [[2], [6], [1], [3]]
+    kinds = [t for row in taken for t in row]
+    assert [t.numel() for t in utils._reorder_tensors_as(kinds, mixed)] == [2, 3, 6, 1]
+    assert utils._get_device_index("cuda:0") == 0 and utils._get_device_index(1) == 1
+    assert utils._get_device_index("cpu", allow_cpu=True) == -1
+    for wrong in ("cpu", "cuda", None):
+        with pytest.raises(ValueError, match="number"):
+            utils._get_device_index(wrong)
+    assert utils._import_dotted_name("rushlight.nn.Linear") is nn.Linear
+    assert utils._element_size(rushlight.float64) == 8
