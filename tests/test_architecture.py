@@ -51,6 +51,7 @@ ROOMS = (
         "distributions",
         "memory",
         "random",
+        "quasirandom",
         "autograd",
         "array_api",
         "settings",
