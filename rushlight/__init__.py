@@ -105,7 +105,7 @@ _NAMES.modules(
     """
     accelerator amp array_api autograd checks compat cpu cuda determinism distributed distributions
     dlpack explaining fft foreach func io linalg mapping masked memory nn optim random serialization
-    profiler settings sharing signal sparse special storage testing utils
+    profiler quasirandom settings sharing signal sparse special storage testing utils
     """
 )
 _NAMES.made(_NAMED_ONLY, _NAMED_ONLY.__getitem__)

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 
+DEFAULT_PROTOCOL = 2  # of pickle
 FILE_LIKE = str | os.PathLike[str] | IO[bytes]
 MAP_LOCATION = Callable[[Any, str], Any] | Any | str | dict[str, str] | None
 

@@ -51,6 +51,7 @@ ROOMS = (
         "distributions",
         "memory",
         "random",
+        "quasirandom",
         "autograd",
         "array_api",
         "settings",
@@ -104,6 +105,7 @@ FILE_LINES = 700
 FUNCTION_LINES = 70
 NOT_NAMES = {"helper", "helpers", "info", "manager", "misc", "stuff", "util", "utils"}
 PYTORCH_NAMES = {  # PyTorch's own
+    "_foreach_utils",
     "utils",
     "swa_utils",
     "external_utils",

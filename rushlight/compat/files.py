@@ -16,7 +16,7 @@ _DISTRIBUTIONS = (
     "bernoulli beta binomial cauchy chi2 continuous_bernoulli dirichlet exp_family exponential "
     "fishersnedecor gamma generalized_pareto geometric gumbel half_cauchy half_normal independent "
     "inverse_gamma kumaraswamy laplace lkj_cholesky log_normal logistic_normal "
-    "lowrank_multivariate_normal mixture_same_family multinomial multivariate_normal "
+    "lowrank_multivariate_normal mixture_same_family multinomial "
     "negative_binomial normal one_hot_categorical pareto poisson relaxed_bernoulli "
     "relaxed_categorical studentT transformed_distribution uniform von_mises weibull"
 )
@@ -73,6 +73,10 @@ FORWARDED: dict[str, str] = {
     "utils.data._utils": "rushlight.utils.data",
     "utils.data._utils.collate": "rushlight.utils.data.collate",
     "utils.data._utils.worker": "rushlight.utils.data.worker",
+    "distributions.multivariate_normal": (
+        "rushlight.distributions rushlight.distributions.constraints "
+        "rushlight.distributions.utils rushlight.distributions.multivariate"
+    ),
     **{f"optim.{name}": "rushlight.optim" for name in _OPTIMISERS.split()},
     **{
         f"distributions.{name}": (
@@ -91,6 +95,15 @@ class _Callable(ModuleType):
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return self.function(*args, **named)
+
+
+def add_files(path: str, module: ModuleType) -> None:
+    """Give a module those of PyTorch's files beneath it that it has no name for."""
+    names = dir(module)
+    for inner in FORWARDED:
+        above, _, leaf = inner.rpartition(".")
+        if above == path and leaf not in names:
+            setattr(module, leaf, forwarded(inner))
 
 
 def forwarded(path: str, function: Any = None) -> ModuleType | None:

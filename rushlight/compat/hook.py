@@ -36,7 +36,7 @@ from typing import Any
 
 from rushlight import accelerator
 from rushlight.compat import version
-from rushlight.compat.files import FORWARDED, forwarded
+from rushlight.compat.files import FORWARDED, add_files, forwarded
 from rushlight.core import config, dtypes
 from rushlight.core.cache import forget
 from rushlight.devices.shared.registry import (
@@ -138,7 +138,11 @@ def face() -> ModuleType:
         try:
             found = getattr(own, name)
         except MissingName:
-            raise MissingName("torch", name) from None
+            found = forwarded(name)
+            if found is None:
+                raise MissingName("torch", name) from None
+        if isinstance(found, ModuleType):
+            add_files(name, found)
         return vars(made).setdefault(name, found)
 
     vars(made)["__getattr__"] = find

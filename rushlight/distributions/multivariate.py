@@ -15,6 +15,18 @@ def _half_log_det(lower: Any) -> Any:
     return lower.diagonal(0, -2, -1).log().sum(-1)
 
 
+def _precision_to_scale_tril(precision: Any) -> Any:
+    """The Cholesky factor of the inverse of a matrix, without the inverse.
+
+    With the rows and columns of P turned round, P = U U^T where U is upper triangular, so that
+    U^-T is the lower factor of the inverse.
+    """
+    turned = ops.linalg_cholesky(ops.flip(precision, (-2, -1)))
+    upper = ops.flip(turned, (-2, -1))
+    one = ops.eye(precision.shape[-1], dtype=precision.dtype, device=precision.device)
+    return ops.linalg_solve_triangular(upper.mT, one, upper=False)
+
+
 def solve_lower(lower: Any, x: Any) -> Any:
     """lower^-1 x of vectors x, broadcast."""
     return ops.linalg_solve_triangular(lower, x.unsqueeze(-1), upper=False).squeeze(-1)
@@ -74,7 +86,7 @@ class MultivariateNormal(Distribution):
         elif name == "covariance_matrix":
             self._unbroadcasted_scale_tril = ops.linalg_cholesky(covariance_matrix)
         else:
-            self._unbroadcasted_scale_tril = ops.linalg_cholesky(ops.linalg_inv(precision_matrix))
+            self._unbroadcasted_scale_tril = _precision_to_scale_tril(precision_matrix)
 
     @lazy_property
     def scale_tril(self) -> Any:

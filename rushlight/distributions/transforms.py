@@ -51,7 +51,7 @@ class Transform:
         return known
 
     def _turn(self) -> Any:
-        return _Inverse(self)
+        return _InverseTransform(self)
 
     def with_cache(self, cache_size: int = 1) -> Any:
         """The same transform, with or without a cache of its last value."""
@@ -111,7 +111,7 @@ class Transform:
         return f"{type(self).__name__}()"
 
 
-class _Inverse(Transform):
+class _InverseTransform(Transform):
     """The inverse of a transform."""
 
     def __init__(self, transform: Transform) -> None:
@@ -328,6 +328,11 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(same.all()) if isinstance(same, Value) else bool(same)  # type: ignore[attr-defined]
 
 
+def _clipped_sigmoid(x: Any) -> Any:
+    """The sigmoid, within the numbers whose logits are finite."""
+    return x.sigmoid().clamp(min=tiny(x), max=1 - eps(x))
+
+
 class SigmoidTransform(Transform):
     """1 / (1 + exp(-x))."""
 
@@ -336,7 +341,7 @@ class SigmoidTransform(Transform):
     codomain = constraints.unit_interval
 
     def _call(self, x: Any) -> Any:
-        return x.sigmoid().clamp(min=tiny(x), max=1 - eps(x))
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Any) -> Any:
         y = y.clamp(min=tiny(y), max=1 - eps(y))

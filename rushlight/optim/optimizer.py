@@ -419,7 +419,7 @@ class _Required:
 
 
 required = _RequiredParameter = _Required()
-ParamsT = Iterable[Any]
+ParamsT = _params_t = Iterable[Any]
 StateDict = dict[str, Any]
 
 

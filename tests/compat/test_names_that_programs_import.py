@@ -28,6 +28,14 @@ torch.nn.utils.weight_norm: weight_norm remove_weight_norm
 torch.nn.parallel.replicate: replicate
 torch.nn.parallel.parallel_apply: parallel_apply
 torch.optim.optimizer: Optimizer required ParamsT _use_grad_for_differentiable _get_value
+torch.optim.optimizer: _params_t
+torch.serialization: DEFAULT_PROTOCOL
+torch.utils.data.dataloader: _collate_fn_t _DatasetKind
+torch.utils.data._utils.collate: default_collate_fn_map collate_tensor_fn np_str_obj_array_pattern
+torch.nn.utils.stateless: _reparametrize_module functional_call
+torch.distributions.transforms: _InverseTransform _clipped_sigmoid
+torch.distributions.multivariate_normal: _precision_to_scale_tril MultivariateNormal
+torch.quasirandom: SobolEngine
 torch.jit: TracerWarning script_method TopLevelTracedModule
 torch._C: _jit_set_profiling_executor _jit_set_profiling_mode default_generator Generator Size
 torch.hub: ENV_TORCH_HOME DEFAULT_CACHE_DIR
@@ -245,3 +253,54 @@ def test_tensors_of_a_list_as_one() -> None:
             utils._get_device_index(wrong)
     assert utils._import_dotted_name("rushlight.nn.Linear") is nn.Linear
     assert utils._element_size(rushlight.float64) == 8
+
+
+def test_files_beneath_a_module_are_attributes_of_it() -> None:
+    with hook.patch("cpu") as torch:
+        assert torch.distributions.normal.Normal is rushlight.distributions.Normal
+        assert torch.functional.einsum is rushlight.einsum
+        assert importlib.import_module("torch.functional") is torch.functional
+
+
+def test_collating_knows_the_types_that_a_program_adds() -> None:
+    with hook.patch("cpu"):
+        collating = importlib.import_module("torch.utils.data._utils.collate")
+
+    class Marked(rushlight.Tensor):
+        pass
+
+    def marked(batch: Any, *, collate_fn_map: Any) -> tuple[str, int]:
+        return "marked", len(batch)
+
+    given = [rushlight.ones(2).as_subclass(Marked), rushlight.ones(2).as_subclass(Marked)]
+    assert collating.default_collate(given).shape == (2, 2)
+    collating.default_collate_fn_map[Marked] = marked
+    try:
+        assert collating.default_collate([{"a": x} for x in given]) == {"a": ("marked", 2)}
+        plain = collating.default_collate([rushlight.ones(2), rushlight.zeros(2)])
+        assert plain.tolist() == [[1, 1], [0, 0]]
+    finally:
+        del collating.default_collate_fn_map[Marked]
+
+
+def test_a_block_with_other_parameters() -> None:
+    with hook.patch("cpu"):
+        stateless = importlib.import_module("torch.nn.utils.stateless")
+    layer = nn.Linear(2, 1)
+    own, other = layer.weight, rushlight.ones(1, 2)
+    with stateless._reparametrize_module(layer, {"weight": other}):
+        assert layer.weight is other
+    assert layer.weight is own
+
+
+def test_lists_of_tensors_are_grouped() -> None:
+    with hook.patch("cpu"):
+        lists = importlib.import_module("torch.utils._foreach_utils")
+    a, b, c = rushlight.ones(1), rushlight.ones(1, dtype=rushlight.float64), rushlight.zeros(2)
+    found = lists._group_tensors_by_device_and_dtype([[a, b, c], [None, b, None]], True)
+    assert [places for _, places in found.values()] == [[0, 2], [1]]
+    assert next(iter(found)) == (a.device, rushlight.float32)
+    first, _ = next(iter(found.values()))
+    assert first[0][1] is c and first[1] == [None, None]
+    with pytest.raises(RuntimeError, match="the first list has a None"):
+        lists._group_tensors_by_device_and_dtype([[None]])

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rushlight.lazy import shown
@@ -48,14 +48,27 @@ def functional_call(
     """
     if not isinstance(module, Module):
         raise TypeError(f"functional_call: a Module is needed, got {type(module).__name__}")
+    called_with = () if args is None else args if isinstance(args, tuple) else (args,)
+    with _reparametrize_module(
+        module, parameters_and_buffers, tie_weights=tie_weights, strict=strict
+    ):
+        return module(*called_with, **(kwargs or {}))
+
+
+def _reparametrize_module(
+    module: Module,
+    parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
+    *,
+    tie_weights: bool = False,
+    strict: bool = False,
+) -> AbstractContextManager[None]:
+    """A block in which the module has the given tensors as its parameters and buffers."""
     given = _merged(parameters_and_buffers)
     members = _members_by_name(module)
     if tie_weights:
         given = _tied(given, members)
     _check_names(module, given, members, strict)
-    called_with = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(given, members, parameters_and_buffers):
-        return module(*called_with, **(kwargs or {}))
+    return _replaced(given, members, parameters_and_buffers)
 
 
 def _merged(given: Any) -> dict[str, Tensor]:

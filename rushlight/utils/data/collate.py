@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from rushlight.core.dtypes import float64
 from rushlight.ops.view import views
 from rushlight.tensor import Tensor, as_tensor, tensor
 from rushlight.utils.data.dataset import Rows
+
+np_str_obj_array_pattern = re.compile(r"[SaUO]")  # dtypes of NumPy that no tensor has
 
 
 def _is_array(value: Any) -> bool:
@@ -41,7 +44,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, (Tensor, str, bytes)):
         return data
     if _is_array(data):
-        return data if data.dtype.kind in "SUO" else as_tensor(data)
+        return data if np_str_obj_array_pattern.search(data.dtype.str) else as_tensor(data)
     if isinstance(data, Mapping):
         return _made_like(data, {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, tuple) and not hasattr(data, "_fields"):
@@ -51,20 +54,33 @@ def default_convert(data: Any) -> Any:
     return data
 
 
+def collate_tensor_fn(batch: Sequence[Tensor], *, collate_fn_map: Any = None) -> Tensor:
+    """Tensors of one shape, stacked."""
+    return views.stack(list(batch))
+
+
+# What `default_collate` calls, by the type of a sample. A program may add types.
+default_collate_fn_map: dict[Any, Callable[..., Any]] = {Tensor: collate_tensor_fn}
+
+
 def collate(
     batch: Sequence[Any], *, collate_fn_map: Mapping[Any, Callable[..., Any]] | None = None
 ) -> Any:
     """Collate samples into one batch; `collate_fn_map` has functions for further types."""
-    if isinstance(batch, Rows) and not collate_fn_map:
+    functions = collate_fn_map or {}
+    if isinstance(batch, Rows) and functions.get(Tensor, collate_tensor_fn) is collate_tensor_fn:
         return batch.stacked()
     first = batch[0]
-    for kind, function in (collate_fn_map or {}).items():
-        if isinstance(first, kind):
-            return function(batch, collate_fn_map=collate_fn_map)
+    function = functions.get(type(first))
+    if function is None:
+        kinds = (kind for kind in functions if isinstance(first, kind))
+        function = functions.get(next(kinds, None))
+    if function is not None:
+        return function(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Tensor):
-        return views.stack(list(batch))
+        return collate_tensor_fn(batch)
     if _is_array(first):
-        if first.dtype.kind in "SUO":
+        if np_str_obj_array_pattern.search(first.dtype.str):
             raise TypeError(f"default_collate: arrays of {first.dtype} cannot become a tensor")
         return views.stack([as_tensor(value) for value in batch])
     if isinstance(first, float):
@@ -100,4 +116,4 @@ def default_collate(batch: Sequence[Any]) -> Any:
     Args:
         batch (sequence): The samples.
     """
-    return collate(batch)
+    return collate(batch, collate_fn_map=default_collate_fn_map)

@@ -615,7 +615,15 @@ class _FromWorkers:
             self.close()
 
 
-_BaseDataLoaderIter = _Reading  # PyTorch's names
+class _DatasetKind:
+    """What PyTorch's loaders tell of their dataset."""
+
+    Map = 0
+    Iterable = 1
+
+
+_collate_fn_t = Callable[[list[Any]], Any]  # PyTorch's names
+_BaseDataLoaderIter = _Reading
 _SingleProcessDataLoaderIter = _Alone
 _MultiProcessingDataLoaderIter = _FromWorkers
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+import traceback
 
 import numpy as np
 import torch
+
+_cases, _failed = {}, []
 
 
 def fill(module, scale=0.1):
@@ -13,7 +17,7 @@ def fill(module, scale=0.1):
     numbers = np.random.default_rng(0)
     with torch.no_grad():
         for parameter in module.parameters():
-            made = numbers.standard_normal(tuple(parameter.shape)) * scale
+            made = np.asarray(numbers.standard_normal(tuple(parameter.shape)) * scale)
             parameter.copy_(torch.from_numpy(made.astype(np.float32)))
     return module
 
@@ -60,5 +64,32 @@ def train(module, loss_of, steps=3, lr=1e-2):
     return losses
 
 
+def case(function):
+    """Run a part of a program; what it returns are its numbers. A failed one stops no other."""
+    torch.manual_seed(0)
+    try:
+        _cases[function.__name__.replace("_", " ")] = function()
+    except Exception:
+        print(f"FAILED CASE {function.__name__}", traceback.format_exc(), sep="\n", file=sys.stderr)
+        _failed.append(function.__name__)
+
+
+def cases_of(names):
+    """`case` for each of some names: `function(name)`."""
+
+    def decorate(function):
+        for name in names:
+
+            def part(name=name):
+                return function(name)
+
+            part.__name__ = name
+            case(part)
+
+    return decorate
+
+
 def tell(**numbers):
-    print("NUMBERS " + json.dumps(numbers))
+    print("NUMBERS " + json.dumps({**numbers, **_cases}))
+    if _failed:
+        sys.exit(f"failed: {_failed}")
