@@ -95,7 +95,7 @@ class NonMember:
 def _root(group: ProcessGroup, rank: int | None, inside: int | None, default: int = 0) -> int:
     """A rank of the group, given as the world's or as the group's."""
     if inside is not None:
-        return inside
+        return group.inside(inside)
     return default if rank is None else group.index(rank)
 
 

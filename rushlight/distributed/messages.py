@@ -66,7 +66,7 @@ def isend(
     if isinstance(group, NonMember):
         return None
     pg = resolved(group)
-    to = pg.index(dst or 0) if group_dst is None else group_dst
+    to = pg.index(dst or 0) if group_dst is None else pg.inside(group_dst)
     if to == pg.rank():
         raise ValueError("send: the destination is this rank itself")
     flat = staged(tensor, pg.transport)
@@ -89,7 +89,11 @@ def irecv(
     if isinstance(group, NonMember):
         return None
     pg = resolved(group)
-    source = group_src if group_src is not None else -1 if src is None else pg.index(src)
+    source = -1
+    if group_src is not None or src is not None:
+        source = pg.index(src or 0) if group_src is None else pg.inside(group_src)
+    if source == pg.rank():
+        raise ValueError("recv: the source is this rank itself")
     flat = staged(tensor, pg.transport)
     who = "any rank" if source < 0 else f"rank {pg.ranks[source]}"
     moving = pg.transport.receive(span(flat), source, tag)

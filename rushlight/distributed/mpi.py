@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,9 @@ def start(place: Place, timeout: float, watch: Watch | None = None) -> MPITransp
             given = (peer.detach(), place.rank, place.size)
             os.environ.update(zip(_PMI, map(str, given), strict=True))
         level = ctypes.byref(ctypes.c_int())
-        thread = _aside("MPI_Init_thread", None, None, MPI.THREAD_MULTIPLE, level)
-        _begin(lambda: not thread.is_alive(), watch, timeout)
+        with _without_named_files():
+            thread = _aside("MPI_Init_thread", None, None, MPI.THREAD_MULTIPLE, level)
+            _begin(lambda: not thread.is_alive(), watch, timeout)
         if not place.managed:
             for name in _PMI:  # children are no members
                 os.environ.pop(name, None)
@@ -119,6 +120,22 @@ def start(place: Place, timeout: float, watch: Watch | None = None) -> MPITransp
         made.append(comm)
     _unname_memory()  # all ranks have opened it, since they made these communicators
     return MPITransport(MPI, made[0], made[1], range(place.size), 0)
+
+
+@contextlib.contextmanager
+def _without_named_files() -> Iterator[None]:
+    """UCX, below MPICH, makes no files in /dev/shm, which a process killed meanwhile would leave.
+
+    MPICH shares the memory of a host by itself.
+    """
+    chosen = "UCX_TLS" not in os.environ
+    if chosen:
+        os.environ["UCX_TLS"] = "^posix"
+    try:
+        yield
+    finally:
+        if chosen:
+            os.environ.pop("UCX_TLS", None)
 
 
 def _unname_memory() -> None:

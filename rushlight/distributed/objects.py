@@ -73,7 +73,7 @@ def gather_object(
     if isinstance(group, NonMember):
         return
     pg = resolved(group)
-    root = pg.index(dst or 0) if group_dst is None else group_dst
+    root = pg.index(dst or 0) if group_dst is None else pg.inside(group_dst)
     if not pg.transport.moves:
         if object_gather_list is not None:
             object_gather_list[:] = [obj] * pg.size()
@@ -99,7 +99,7 @@ def broadcast_object_list(
     if isinstance(group, NonMember):
         return
     pg = resolved(group)
-    root = pg.index(src or 0) if group_src is None else group_src
+    root = pg.index(src or 0) if group_src is None else pg.inside(group_src)
     if not pg.transport.moves:
         return
     mine = _packed(list(object_list), pg) if pg.rank() == root else None
@@ -122,7 +122,7 @@ def scatter_object_list(
     if isinstance(group, NonMember):
         return
     pg = resolved(group)
-    root = pg.index(src or 0) if group_src is None else group_src
+    root = pg.index(src or 0) if group_src is None else pg.inside(group_src)
     if not pg.transport.moves:
         scatter_object_output_list[:1] = list(scatter_object_input_list or ())[:1]
         return

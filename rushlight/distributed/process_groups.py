@@ -104,6 +104,12 @@ class ProcessGroup:
             self._words = whole.part(0, 1), [whole.part(n + 1, 1) for n in range(self.size())]
         return self._words
 
+    def inside(self, rank: int) -> int:
+        """A rank of the group, as given by a caller."""
+        if not 0 <= rank < len(self.ranks):
+            raise ValueError(f"rank {rank} of a group of {len(self.ranks)} ranks")
+        return rank
+
     def __repr__(self) -> str:
         return f"ProcessGroup({self.group_name!r}, ranks={self.ranks})"
 
@@ -261,7 +267,7 @@ class World:
 
         def perform() -> Any:
             if self.error is not None:
-                raise self.error
+                raise self.error.with_traceback(None)  # not those of all calls before this one
             self.running[call.group] = call
             traffic = traffic_of(name)
             traffic.calls += 1

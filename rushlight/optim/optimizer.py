@@ -115,6 +115,37 @@ class Optimizer:
         self.param_groups.append(group if names is None else {**group, "param_names": names})
         self._repeats = self._repeats or repeats
 
+    @staticmethod
+    def having(parameter: Tensor) -> list[Optimizer]:
+        """The optimisers that have a parameter, without those that only hand calls on to one.
+
+        Args:
+            parameter (Tensor): The parameter.
+        """
+        alive = [reference() for reference in list(Optimizer._every.values())]
+        return [
+            one
+            for one in alive
+            if one is not None
+            and any(p is parameter for group in one.param_groups for p in group["params"])
+        ]
+
+    @staticmethod
+    def exchange(old: Tensor, new: Tensor, convert: Callable[[Any], Any]) -> None:
+        """Every optimiser that has a parameter gets another in its place; its state goes along.
+
+        Args:
+            old (Tensor): The parameter.
+            new (Tensor): The other one.
+            convert (callable): Gives a value of the state as it is for the other one.
+        """
+        for found in Optimizer.having(old):
+            for group in found.param_groups:
+                group["params"][:] = [new if p is old else p for p in group["params"]]
+            if old in found.state:
+                state = found.state.pop(old)
+                found.state[new] = {name: convert(value) for name, value in state.items()}
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, or fill them with zeros."""
         for group in self.param_groups:

@@ -172,6 +172,18 @@ def test_a_port_that_is_taken() -> None:
     assert ended.returncode and f"rank 0 cannot listen at port {port}" in ended.stderr
 
 
+@pytest.mark.skipif(not MEMORY.exists(), reason="limit: no /dev/shm")
+def test_joining_makes_no_files_of_transports() -> None:
+    """A process that is killed while it joins would leave them."""
+    before = {path.name for path in MEMORY.glob("ucx_*")}
+    command = [*_LAUNCH, str(PROGRAMS / "join.py")]
+    process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL)
+    seen: set[str] = set()
+    while process.poll() is None:
+        seen |= {path.name for path in MEMORY.glob("ucx_*")}
+    assert process.returncode == 0 and seen <= before
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="limit: reads /proc")
 def test_children_end_with_the_launcher() -> None:
     process = subprocess.Popen(

@@ -11,7 +11,7 @@ from rushlight.distributed.fsdp.policies import (
     MixedPrecisionPolicy,
     OffloadPolicy,
 )
-from rushlight.distributed.fsdp.sharding import Sharding, sharded_parameter
+from rushlight.distributed.fsdp.sharding import Sharding, local, sharded_parameter
 from rushlight.distributed.fsdp.unit import Options, Piece, Place, Unit, own_attributes
 from rushlight.distributed.named_states import part_for
 from rushlight.distributed.process_groups import ProcessGroup, resolved
@@ -21,6 +21,7 @@ from rushlight.distributed.tensor.placements import REPLICATE, Placement, Shard
 from rushlight.nn.containers import ModuleDict, ModuleList
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
+from rushlight.optim.optimizer import Optimizer
 from rushlight.tensor import Tensor
 
 _TAKEN = "_unit_name"  # notes on a parameter that a unit replaced its name there: it may be tied
@@ -106,12 +107,24 @@ def make_unit(
         part = sharded_parameter(mine, sharding, layout, on_host, given.requires_grad)
         part.__dict__.update(own_attributes(given))
         vars(given)[_TAKEN] = names[given]
+        Optimizer.exchange(given, part, _converting(given, sharding, layout))
         pieces.append(Piece(places, part, sharding, names[given], inner))
     unit = Unit(modules, pieces, ranks.group, ranks.replicas, options)
     unit.show(whole=False)
     for module in modules:
         module.__dict__["_unit"] = unit
     return unit
+
+
+def _converting(given: Any, sharding: Sharding, layout: Layout) -> Callable[[Any], Any]:
+    """How an optimiser's state of a parameter becomes that of its part."""
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, Tensor) or tuple(value.shape) != tuple(given.shape):
+            return value
+        return wrap(sharding.part(local(value)).clone(), layout)
+
+    return convert
 
 
 def _own_part(parameter: Any, ranks: Ranks, name: str) -> tuple[Tensor, Layout | None]:
@@ -429,7 +442,7 @@ def fully_shard(
     """Share a module's parameters, gradients and optimiser state out over ranks.
 
     Call it for the layers first and for the whole model last: each call takes the parameters that
-    no module below has. Make the optimiser afterwards. See Note [Units].
+    no module below has. Optimisers that have the parameters get the parts. See Note [Units].
 
     Args:
         module (Module): The module, or a list of modules that are gathered together.

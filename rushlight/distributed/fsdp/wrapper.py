@@ -449,8 +449,9 @@ class FullyShardedDataParallel(Module):
         if load_directly:
             optim.load_state_dict(made)
             as_parts(optim)
-        else:
-            optim.register_load_state_dict_post_hook(as_parts)
+        else:  # of the optimiser itself, where a library's wrapper was given
+            for one in Optimizer.having(optim.param_groups[0]["params"][0]):
+                one.register_load_state_dict_post_hook(as_parts)
         return made
 
     @staticmethod

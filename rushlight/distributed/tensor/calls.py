@@ -21,6 +21,7 @@ from rushlight.distributed.tensor.routes import Route, find_route
 from rushlight.distributed.tensor.steps import Part, walk
 from rushlight.foreach import FUNCTIONS
 from rushlight.memory.standing import on_stand_in
+from rushlight.nn import init
 from rushlight.ops.create.creation import Constant, full_spec
 from rushlight.ops.random.random import TAKEN, Generator, default_generator
 from rushlight.ops.registry import REGISTRY
@@ -94,6 +95,9 @@ def perform(kind: Any, wrap: Wrap, func: Any, args: tuple[Any, ...], named: dict
         parts = [leaf._local_tensor if isinstance(leaf, kind) else leaf for leaf in leaves]
         return wrap(call.with_leaves(parts), first._layout)
     if (name.endswith("_") and not name.startswith("__")) or name == "__setitem__":
+        if getattr(func, "__module__", "") == init.__name__:  # these write leaves, unrecorded
+            with no_grad():
+                return _drawn_alike(call, _write)
         return _drawn_alike(call, _write)
     return _drawn_alike(call, _compute)
 

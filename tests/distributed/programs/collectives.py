@@ -341,6 +341,11 @@ def check_bad_calls():
         (lambda: dist.all_reduce(torch.ones(2), ReduceOp.BAND), torch.RushlightError),
         (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), torch.RushlightError),
         (lambda: dist.broadcast(torch.ones(2), src=SIZE), ValueError),
+        (lambda: dist.broadcast(torch.ones(2), group_src=SIZE), ValueError),
+        (lambda: dist.isend(torch.ones(2), group_dst=-1), ValueError),
+        (lambda: dist.irecv(torch.ones(2), group_src=SIZE), ValueError),
+        (lambda: dist.recv(torch.ones(2), RANK), ValueError),  # would wait for itself
+        (lambda: dist.broadcast_object_list([1], group_src=SIZE), ValueError),
         (lambda: dist.new_group([0, 0]), ValueError),
         (lambda: dist.all_gather([torch.ones(2)] * (SIZE + 1), torch.ones(2)), ValueError),
         (

@@ -96,5 +96,9 @@ except dist.DistributedError as error:
         dist.barrier()
     except dist.DistributedError as again:
         assert again is error  # the group is broken
+        trace, depth = again.__traceback__, 0
+        while trace is not None:
+            trace, depth = trace.tb_next, depth + 1
+        assert depth < 8  # of this call, without those before it
     print("after", time.monotonic() - began < seconds + 20)
     sys.exit(3)

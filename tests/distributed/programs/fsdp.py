@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import sys
 
 import rushlight as torch
@@ -16,6 +17,7 @@ from rushlight.distributed.checkpoint.state_dict import StateDictOptions, get_mo
 from rushlight.distributed.device_mesh import init_device_mesh
 from rushlight.distributed.fsdp import (
     FSDPModule,
+    FullyShardedDataParallel,
     MixedPrecisionPolicy,
     fully_shard,
     register_fsdp_forward_method,
@@ -535,6 +537,33 @@ def peaks():
         print("peaks", whole, held, step_peak)
 
 
+def optimizers_that_were_there():
+    """An optimiser that was made, and stepped, before the model was shared out."""
+    torch.manual_seed(3)
+    plain = nn.Sequential(nn.Linear(6, 31), nn.Tanh(), nn.Linear(31, 3))
+    model = copy.deepcopy(plain)
+    optimizers = []
+    for one in (plain, model):
+        optimizers.append(torch.optim.AdamW(one.parameters(), 0.02))
+        nn.functional.mse_loss(one(torch.ones(4, 6)), torch.ones(4, 3)).backward()
+        optimizers[-1].step()
+        optimizers[-1].zero_grad()
+    wrapped = FullyShardedDataParallel(model)
+    assert all(isinstance(p, DTensor) for p in optimizers[1].param_groups[0]["params"])
+    for _ in range(3):
+        for one, optimizer in zip((plain, wrapped), optimizers, strict=True):
+            nn.functional.mse_loss(one(torch.ones(4, 6)), torch.ones(4, 3)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for p, q in zip(wrapped.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(p.full_tensor(), q, atol=1e-6), (p.full_tensor(), q)
+    told = FullyShardedDataParallel.optim_state_dict(wrapped, optimizers[1])
+    loaded = FullyShardedDataParallel.optim_state_dict_to_load(wrapped, optimizers[1], told)
+    optimizers[1].load_state_dict(loaded)
+    kept = next(iter(optimizers[1].state.values()))
+    assert isinstance(kept["exp_avg"], DTensor), kept
+
+
 CASES = (
     *(
         bits,
@@ -548,7 +577,7 @@ CASES = (
         precision,
         prefetch,
     ),
-    *(hybrid, peaks),
+    *(hybrid, optimizers_that_were_there, peaks),
 )
 for case in CASES:
     if len(sys.argv) < 2 or case.__name__ in sys.argv[1:]:

@@ -98,6 +98,22 @@ for p, q in zip(other.parameters(), model.parameters(), strict=True):
 half = spread(net(), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
 step(half, torch.optim.SGD(half.parameters(), 0.1), 0, True)
 assert all(p.dtype is torch.float32 for p in half.parameters())
+weight = model[0].down.weight
+for fill in (nn.init.xavier_uniform_, nn.init.normal_, nn.init.orthogonal_):
+    fill(weight)  # writes a leaf, as that of a plain parameter
+    assert weight.requires_grad and weight.grad_fn is None
+try:
+    weight.normal_()
+except torch.InplaceError:
+    pass
+else:
+    raise AssertionError("a leaf was written to")
+with torch.device("meta"):
+    empty = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 4))
+fully_shard(empty, mesh=mesh["dp"]).to_empty(device="cpu")
+for layer in empty:
+    layer.reset_parameters()
+assert 0.3 < float(empty[0].weight.full_tensor().std()) < 3
 try:
     fully_shard(net()[0], mesh=mesh)
     block = parallelize_module(Block(), init_device_mesh("cpu", (4,)), {"up": ColwiseParallel()})
