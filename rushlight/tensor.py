@@ -612,6 +612,7 @@ call.set_handle(Tensor)
 PLAIN.append(device)
 provide_later(
     construct_subclass="rushlight.compat.subclasses:construct",
+    moved="rushlight.interop:move",
     reduce_subclass="rushlight.compat.subclasses:reduced",
     sparse_gradients="rushlight.sparse.gradients:look_for_sparse",
 )
