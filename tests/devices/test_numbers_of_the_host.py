@@ -43,6 +43,9 @@ def test_calls_of_three_operands_and_writes(x):
         each[1, 1:] = rl.tensor([7.0, 8.0])
     assert found(y) == z.tolist()
     assert found(x.clone().fill_(s)) == [[2.0] * 3] * 2
+    first = rl.tensor([0])
+    assert found(x.index_fill(0, first.to("webgpu"), s)) == here.index_fill(0, first, s).tolist()
+    assert found(x.index_put((first,), s)) == here.index_put((first,), s).tolist()
 
 
 def test_indices_of_the_host(x):

@@ -520,6 +520,8 @@ def index_put(
             f"index_put: values {values._spec!r} must have the dtype of {input._spec!r}; cast with "
             ".to(dtype)"
         )
+    if not values._spec.shape:
+        values = brought(values, input._spec.device)
     keys = [slice(None) if k is None else k for k in indices]
     if len(keys) > len(input._spec.shape):
         raise IndexError(
