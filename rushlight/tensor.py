@@ -56,6 +56,7 @@ class Tensor(Value):
         __sub__: Any
         __mul__: Any
         __truediv__: Any
+        __matmul__: Any
 
     def __new__(cls, *args: Any, device: Any = None) -> Any:
         """PyTorch's older constructor: memory of a shape (sizes), or data in the default dtype.
@@ -323,9 +324,14 @@ class Tensor(Value):
             return f"torch.{'cuda.' if self.device.type == 'cuda' else ''}{word}Tensor"
         if dtype is Tensor:
             return self.to(dtypes.get_default())
-        return self.to(
-            dtypes.by_word(dtype) if isinstance(dtype, str) else getattr(dtype, "dtype", dtype)
-        )
+        where: Any
+        if isinstance(dtype, str):
+            wanted, where = dtypes.by_word(dtype), "cuda" if ".cuda." in dtype else "cpu"
+        else:  # a dtype, or a legacy class
+            wanted, where = getattr(dtype, "dtype", dtype), getattr(dtype, "where", None)
+        if where == "cpu" and self.device.type != "cuda":  # also another device has these names
+            where = None
+        return self.to(dtype=wanted, device=where, non_blocking=non_blocking)
 
     def float(self, memory_format: Any = None) -> Tensor:
         """The tensor in float32."""
@@ -606,6 +612,7 @@ call.set_handle(Tensor)
 PLAIN.append(device)
 provide_later(
     construct_subclass="rushlight.compat.subclasses:construct",
+    moved="rushlight.interop:move",
     reduce_subclass="rushlight.compat.subclasses:reduced",
     sparse_gradients="rushlight.sparse.gradients:look_for_sparse",
 )

@@ -16,50 +16,62 @@ from rushlight.tensor import Tensor, tensor
 
 
 class _Kind(type):
-    """A class per dtype; every tensor of the dtype on the host is an instance of it."""
+    """A class per dtype, of the tensors on "cuda" or of all others."""
 
     dtype: DType
+    where: str  # "cpu" or "cuda"
 
     def __instancecheck__(cls, given: Any) -> bool:
-        return isinstance(given, Tensor) and given.dtype is cls.dtype
+        on_card = isinstance(given, Tensor) and given.device.type == "cuda"
+        alike = isinstance(given, Tensor) and given.dtype is cls.dtype
+        return alike and on_card is (cls.where == "cuda")
 
     def __call__(cls, *args: Any, device: Any = None) -> Any:
         """Memory of a shape (sizes), or a copy of data (a list, an array, a tensor)."""
-        if device is not None and creation.device_name(device) != "cpu":
+        if device is not None and creation.device_name(device) != creation.device_name(cls.where):
             raise RushlightError(
-                f"{cls.__name__}: makes tensors on the cpu, got {device!r}; use tensor(..., "
-                "device=)"
+                f"{cls.__name__}: makes tensors on the {cls.where}, got {device!r}; use "
+                "tensor(..., device=)"
             )
         if len(args) == 1 and not isinstance(args[0], (int, Size)):
-            return tensor(args[0], dtype=cls.dtype)
-        return creation.empty(*(args or (0,)), dtype=cls.dtype)
+            return tensor(args[0], dtype=cls.dtype, device=cls.where)
+        return creation.empty(*(args or (0,)), dtype=cls.dtype, device=cls.where)
 
 
-def _kind(dtype: DType) -> Any:
-    return _Kind(
-        f"{dtypes.WORDS[dtype]}Tensor", (), {"dtype": dtype, "__doc__": f"Tensors of {dtype.name}."}
-    )
+def kind_of(dtype: DType, where: str = "cpu") -> Any:
+    """The class of a dtype's tensors on the host, or on "cuda"."""
+    doc = f"Tensors of {dtype.name}{' on a card' if where == 'cuda' else ''}."
+    own = {"dtype": dtype, "where": where, "__doc__": doc}
+    return _Kind(f"{dtypes.WORDS[dtype]}Tensor", (), own)
 
 
-BoolTensor = _kind(dtypes.bool_)
-ByteTensor = _kind(dtypes.uint8)
-CharTensor = _kind(dtypes.int8)
-ShortTensor = _kind(dtypes.int16)
-IntTensor = _kind(dtypes.int32)
-LongTensor = _kind(dtypes.int64)
-HalfTensor = _kind(dtypes.float16)
-BFloat16Tensor = _kind(dtypes.bfloat16)
-FloatTensor = _kind(dtypes.float32)
-DoubleTensor = _kind(dtypes.float64)
+BoolTensor = kind_of(dtypes.bool_)
+ByteTensor = kind_of(dtypes.uint8)
+CharTensor = kind_of(dtypes.int8)
+ShortTensor = kind_of(dtypes.int16)
+IntTensor = kind_of(dtypes.int32)
+LongTensor = kind_of(dtypes.int64)
+HalfTensor = kind_of(dtypes.float16)
+BFloat16Tensor = kind_of(dtypes.bfloat16)
+FloatTensor = kind_of(dtypes.float32)
+DoubleTensor = kind_of(dtypes.float64)
+
+_DEVICES: list[str] = []  # the device of new tensors, where a class or its name has chosen it
 
 
 def set_default_tensor_type(t: Any) -> None:
-    """Set the dtype of new float tensors by a class above, or its name ("torch.DoubleTensor").
+    """Set the dtype of new float tensors, and "cuda" as their device, by a class or its name.
 
     Args:
-        t (class or str): The class, or its name.
+        t (class or str): A class such as `torch.DoubleTensor`, or its name; of "cuda" also the
+            device is set, and one of the host takes that back.
     """
-    dtypes.set_default(dtypes.by_word(t) if isinstance(t, str) else t.dtype)
+    on_card = ".cuda." in t if isinstance(t, str) else t.where == "cuda"
+    dtype = dtypes.by_word(t) if isinstance(t, str) else t.dtype
+    if on_card or _DEVICES:
+        creation.set_default_device("cuda" if on_card else None)
+    dtypes.set_default(dtype)
+    _DEVICES[:] = ["cuda"] if on_card else []
 
 
 @stores("line")

@@ -14,18 +14,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rushlight import memory, random
-from rushlight.compat.legacy import (
-    BFloat16Tensor,
-    BoolTensor,
-    ByteTensor,
-    CharTensor,
-    DoubleTensor,
-    FloatTensor,
-    HalfTensor,
-    IntTensor,
-    LongTensor,
-    ShortTensor,
-)
+from rushlight.compat.legacy import kind_of
+from rushlight.core import dtypes
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
 from rushlight.core.interrupts import unheard
 from rushlight.core.saying import say_once
@@ -150,6 +140,17 @@ _names.defined(
 )
 __all__ += list(_names.sources)
 __getattr__ = _names.find
+
+BFloat16Tensor = kind_of(dtypes.bfloat16, "cuda")
+BoolTensor = kind_of(dtypes.bool_, "cuda")
+ByteTensor = kind_of(dtypes.uint8, "cuda")
+CharTensor = kind_of(dtypes.int8, "cuda")
+DoubleTensor = kind_of(dtypes.float64, "cuda")
+FloatTensor = kind_of(dtypes.float32, "cuda")
+HalfTensor = kind_of(dtypes.float16, "cuda")
+IntTensor = kind_of(dtypes.int32, "cuda")
+LongTensor = kind_of(dtypes.int64, "cuda")
+ShortTensor = kind_of(dtypes.int16, "cuda")
 
 
 def __dir__() -> list[str]:

@@ -51,3 +51,33 @@ def test_older_constructors():
         3,
         4,
     )
+
+
+def test_classes_of_a_card(require_device):
+    require_device("webgpu")
+    with rl.patch("webgpu") as torch:
+        kind = torch.cuda.FloatTensor
+        x = kind([1.0, 2.0])
+        assert x.is_cuda and kind(2, 3).shape == (2, 3) and isinstance(x, kind)
+        assert not isinstance(x, torch.FloatTensor) and not isinstance(x.cpu(), kind)
+        assert torch.arange(2).type(kind)._spec is x._spec
+        assert torch.arange(2).type("torch.cuda.FloatTensor")._spec is x._spec
+        assert torch.arange(2).type(torch.cuda.LongTensor).dtype is torch.int64
+        found = [x.type(torch.DoubleTensor), x.type("torch.LongTensor"), x.type(torch.float16)]
+        assert [made.is_cuda for made in found] == [False, False, True]
+        with pytest.raises(RuntimeError, match="makes tensors on the cuda"):
+            kind(2, device="cpu")
+        try:
+            torch.set_default_tensor_type("torch.cuda.FloatTensor")
+            assert torch.ones(1).is_cuda and not torch.FloatTensor(1).is_cuda
+        finally:
+            torch.set_default_tensor_type(torch.FloatTensor)
+        assert not torch.ones(1).is_cuda
+
+
+def test_classes_tell_devices_apart(monkeypatch):
+    x = rl.ones(1)
+    assert isinstance(x, rl.FloatTensor) and not isinstance(x, rl.cuda.FloatTensor)
+    assert not isinstance(x, rl.DoubleTensor) and not isinstance(1.0, rl.FloatTensor)
+    with pytest.raises(TypeError):
+        x.type(3.5)

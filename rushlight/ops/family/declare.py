@@ -49,6 +49,26 @@ def refusal(op: str, names: Sequence[str], operands: Sequence[Any]) -> OperandEr
     )
 
 
+def brought(value: Value, home: Any) -> Value:
+    """A value of the host on the device of a pool; any other value itself."""
+    spec = value._spec
+    if spec.device is home or spec.hidden:
+        return value
+    own: Any = spec.device
+    is_host = own.device.limits.host_memory and not home.device.limits.host_memory
+    return Needed.moved(value, home) if is_host else value
+
+
+def together(values: Sequence[Value]) -> list[Value]:
+    """The operands, 0-dim ones of the host beside a device's tensors brought there: as PyTorch."""
+    pools: list[Any] = [v._spec.device for v in values]
+    several = [pool for v, pool in zip(values, pools, strict=True) if v._spec.shape]
+    home = next((p for p in several or pools if not p.device.limits.host_memory), None)
+    if home is None or (several and several[0] is not home):
+        return list(values)
+    return [v if v._spec.shape else brought(v, home) for v in values]
+
+
 def apply(op: Elementwise, *operands: Any) -> Any:
     """Call an elementwise op on tensors and Python numbers in any mixture."""
     tensors: list[Value] = []
@@ -72,6 +92,8 @@ def apply(op: Elementwise, *operands: Any) -> Any:
         autocast = STATE.get().autocast
         if autocast is not None:
             tensors = autocast.operands(op.casts, tensors)
+    if any(t._spec.device is not tensors[0]._spec.device for t in tensors):
+        tensors = together(tensors)
     plan = call.plan_for(op, tensors, tuple(pattern))
     specs = [t._spec for t in tensors]
     if not numbers:

@@ -12,6 +12,7 @@ from rushlight.core.dtypes import bool_, int32, int64, real_type, scalar_dtype
 from rushlight.core.errors import DTypeError, ShapeError
 from rushlight.core.shapes import Shape, broadcast_shapes, contiguous_strides, numel, wrap_dim
 from rushlight.ops.family import read_back
+from rushlight.ops.family.declare import brought
 from rushlight.ops.index import gather, nonzero as compaction
 from rushlight.ops.index.scatter import LOWEST, extreme, filled, scattered, spread
 from rushlight.ops.pointwise import arithmetic as e
@@ -260,6 +261,8 @@ def index_fill(input: Value, dim: int, index: Value, value: complex | Value) -> 
     """
     if isinstance(value, Value) and value._spec.shape:
         raise ShapeError(f"index_fill: the value must be a number or 0-dim, got {value._spec!r}")
+    if isinstance(value, Value):
+        value = brought(value, input._spec.device)
     if isinstance(value, complex) and input._spec.dtype.kind != "c":
         raise DTypeError(
             f"index_fill: the complex number {value} does not fit into {input._spec!r}"

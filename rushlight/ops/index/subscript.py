@@ -3,8 +3,9 @@
 # Note [Subscripts]
 1. Ints, slices, None and ... are views and are applied first; the rest are index tensors and their
    dimensions.
-2. A list is an index tensor. A bool mask of n dimensions stands for n index vectors, those of its
-   true elements. A bool, Python's or 0-dim, stands for a new dimension, taken once or not at all.
+2. A list is an index tensor; one of the host is brought to x's device. A bool mask of n dimensions
+   stands for n index vectors, those of its true elements. A bool, Python's or 0-dim, stands for a
+   new dimension, taken once or not at all.
 3. Index tensors broadcast against each other. Where they are adjacent their dimensions take that
    position, else they come first.
 4. A 0-dim integer tensor is an int, read from the device, so that x[i] is a view for every i. Where
@@ -26,6 +27,7 @@ from rushlight.core.shapes import Shape, Spec, broadcast_shapes, numel
 from rushlight.ops.arguments import in_range
 from rushlight.ops.create.creation import check_holds, full_spec
 from rushlight.ops.family import read_back
+from rushlight.ops.family.declare import brought
 from rushlight.ops.index import gather, nonzero, scatter_onto, select
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import composite
@@ -79,6 +81,8 @@ def _is_index(key: Any) -> bool:
 def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
     if isinstance(key, Value):
+        if key._spec.shape or key._spec.dtype is bool_:
+            key = brought(key, x._spec.device)
         if key._spec.dtype is uint8:
             return e.cast(key, bool_)  # a mask, as in PyTorch
         return key if key._spec.shape or key._spec.dtype not in INTEGER else e.cast(key, int64)
@@ -448,6 +452,7 @@ def set_item(x: Value, key: Key, value: Any) -> None:
     keys = _expanded(x, None if key is True else key)
     if not isinstance(value, Value):
         value = _number(x, value)
+    value = brought(value, x._spec.device)
     mask = _mask_over(x, keys) if value._spec.numel == 1 else None
     if mask is not None:
         new = e.cast(views.reshape(value, ()), x._spec.dtype)
@@ -515,6 +520,8 @@ def index_put(
             f"index_put: values {values._spec!r} must have the dtype of {input._spec!r}; cast with "
             ".to(dtype)"
         )
+    if not values._spec.shape:
+        values = brought(values, input._spec.device)
     keys = [slice(None) if k is None else k for k in indices]
     if len(keys) > len(input._spec.shape):
         raise IndexError(

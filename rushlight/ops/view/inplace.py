@@ -31,7 +31,13 @@ from rushlight.core.interrupts import Uninterrupted
 from rushlight.core.shapes import Spec, broadcast_shapes
 from rushlight.devices.shared.allocator import Storage
 from rushlight.ops.create.creation import check_holds, fill_plan, full_spec
-from rushlight.ops.family.declare import apply, as_operand, promoted, type_of_number
+from rushlight.ops.family.declare import (
+    apply,
+    as_operand,
+    brought,
+    promoted,
+    type_of_number,
+)
 from rushlight.ops.family.map import Elementwise, Formula, MapOp, map_plan
 from rushlight.ops.family.saved_names import name_operands
 from rushlight.ops.pointwise import arithmetic as e
@@ -99,6 +105,10 @@ def apply_inplace(op: Elementwise, target: Value, *others: Any) -> Value:
     """target = op(target, *others), into target's own memory."""
     if _at_once(op, target, (target, *others)):
         return target
+    home = target._spec.device
+    others = tuple(
+        brought(v, home) if isinstance(v, Value) and not v._spec.shape else v for v in others
+    )
     if _is_batch(target, *others):
         return _apply_batch(op, target, others)
     made = prepare_apply(op, target, *others)
@@ -495,9 +505,11 @@ name_operands(_assign.name, "self", "source")
 
 def copy_(target: Value, source: Any) -> Value:
     """Store a tensor or a number in the target, broadcast and cast as needed."""
-    given = (source,)
-    if _at_once(_assign, target, given):
+    if _at_once(_assign, target, (source,)):
         return target
+    if isinstance(source, Value):
+        source = brought(source, target._spec.device)
+    given = (source,)
     if _is_batch(target, source):
         whole, (ready,) = lanes.written("copy_", target, given)
         copy_(whole, ready)

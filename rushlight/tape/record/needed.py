@@ -46,6 +46,7 @@ class Needed:
     cat: Callable[[Any, int], Value]
     batch_rule: Callable[[Any], Any]  # an op's batching rule
     number: Callable[[Any], Value]  # a Python number as a 0-dim tensor on the default device
+    moved: Callable[[Value, Any], Value]  # the elements on the device of a pool, recorded
     from_array: Callable[[Any], Value]  # a NumPy array as a tensor on the host
     spread: Callable[[Value, Any], Value]  # the physical value of a value repeated over levels
     batch_plan: Callable[..., Any]  # the BatchPlan of a call with batched operands
