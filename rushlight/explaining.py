@@ -26,6 +26,7 @@ from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.record.written import HIDDEN
 from rushlight.tape.walk.backward import saved_values
+from rushlight.tape.walk.shown import FunctionNode
 
 
 class Explanation(str):
@@ -226,7 +227,8 @@ def _record(node: Node, names: dict[Any, str], backward: bool, kernels: _Kernels
     operands = [
         _operand(edge, spec, names) for edge, spec in zip(node.edges, plan.ins, strict=True)
     ]
-    static = [repr(x) for x in (*plan.static, *node.params) if x is not None]
+    params = () if isinstance(node, FunctionNode) else node.params  # its context
+    static = [repr(x) for x in (*plan.static, *params) if x is not None]
     results = ", ".join(map(repr, plan.outs))
     place = node.place
     lines = [

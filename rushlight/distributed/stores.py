@@ -150,7 +150,7 @@ class Store:
         """
         try:
             found: str = self._ask(
-                self._timeout.total_seconds() if block else 0.0,
+                self._timeout.total_seconds(),
                 do="pop",
                 key=_key(key),
                 now=not block,
