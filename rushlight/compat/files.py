@@ -99,7 +99,7 @@ class _Callable(ModuleType):
 
 def add_files(path: str, module: ModuleType) -> None:
     """Give a module those of PyTorch's files beneath it that it has no name for."""
-    names = dir(module)
+    names = {*vars(module), *dir(module)}
     for inner in FORWARDED:
         above, _, leaf = inner.rpartition(".")
         if above == path and leaf not in names:

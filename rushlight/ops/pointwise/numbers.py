@@ -329,15 +329,17 @@ def lerp(input: Value, end: Value, weight: Any) -> Value:
     return _lerp(input, end, weight)
 
 
-def _factor(op: str, factor: Any, *operands: Value) -> Any:
+def _factor(op: str, factor: Any, *operands: Any) -> Any:
     """A factor of the operands' kind, for it does not change the result's type; else refused."""
     if isinstance(factor, Value):
         no_gradient(op, "value", factor)
         return factor
-    kinds = {v._spec.dtype.kind for v in operands}
+    if not isinstance(factor, (float, complex)):
+        return factor
+    kinds = {"f" if isinstance(v, float) else v._spec.dtype.kind for v in operands}
     if isinstance(factor, complex) and "c" not in kinds:
         raise RushlightError(f"{op}: {factor} is complex, and the operands are not; cast one")
-    if not isinstance(factor, float) or kinds & {"f", "c"}:
+    if isinstance(factor, complex) or kinds & {"f", "c"}:
         return factor
     if not factor.is_integer():
         raise RushlightError(
