@@ -381,13 +381,15 @@ class Module:
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
         """This module and all below it, parents first; `memo` has those that were seen before."""
-        seen = set() if memo is None else memo
+        seen = {id(module) for module in memo or ()}  # a class may define == without a hash
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
             path, module = stack.pop()
-            if remove_duplicate and module in seen:
+            if remove_duplicate and id(module) in seen:
                 continue
-            seen.add(module)
+            seen.add(id(module))
+            if memo is not None:
+                memo.add(module)
             yield path, module
             dot = f"{path}." if path else ""
             below = [
