@@ -234,10 +234,7 @@ TOP = _by_name(
         "nn.ctc": "ctc_loss",
         "nn.dropout": "alpha_dropout feature_alpha_dropout feature_dropout",
         "nn.grid_sample": "grid_sampler_2d grid_sampler_3d",
-        "nn.group_norm": (
-            "group_norm native_batch_norm native_group_norm native_layer_norm rms_norm"
-        ),
-        "nn.norms": "batch_norm layer_norm",
+        "nn.group_norm": "native_batch_norm native_group_norm native_layer_norm rms_norm",
         "nn.padding": "constant_pad_nd",
         "nn.pixel_shuffle": "channel_shuffle pixel_shuffle pixel_unshuffle",
         "nn.pooling": "avg_pool1d max_pool1d max_pool2d max_pool3d",

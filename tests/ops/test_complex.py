@@ -273,6 +273,7 @@ def test_comparisons(device):
 # ---- types ----
 
 
+@pytest.mark.filterwarnings("ignore:var or std:UserWarning")  # of one element
 def test_types():
     z = rl.tensor([1j])
     assert z.dtype is rl.complex64 is rl.cfloat

@@ -163,6 +163,7 @@ def test_quotients_of_expanded_tensors(dtype):
         ((0, 1), "sum"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:reduction:UserWarning")  # of kl_div's mean
 @pytest.mark.parametrize(
     "loss", [F.mse_loss, F.l1_loss, F.smooth_l1_loss, F.kl_div, F.soft_margin_loss]
 )

@@ -55,7 +55,7 @@ def _per_channel(op: str, y: Value, weight: Value | None, bias: Value | None) ->
     return y if bias is None else e.add(y, e.cast(views.reshape(bias, column), y._spec.dtype))
 
 
-@composite("group_norm", method=False, pure=True, autocast={"gpu": "float32"})
+@composite("group_norm", method=False, top=False, pure=True, autocast={"gpu": "float32"})
 @follows_image
 def group_norm(
     input: Value,

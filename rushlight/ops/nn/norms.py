@@ -220,7 +220,7 @@ def _check_each(op: str, x: Value, shape: tuple[int, ...], *vectors: Value | Non
             )
 
 
-@composite("layer_norm", method=False, pure=True, autocast={"gpu": "float32"})
+@composite("layer_norm", method=False, top=False, pure=True, autocast={"gpu": "float32"})
 def layer_norm(
     input: Value,
     normalized_shape: Sequence[int] | int,
@@ -252,7 +252,7 @@ def layer_norm(
     return y if len(inner) == 1 else views.reshape(y, shape)
 
 
-@composite("batch_norm", method=False)
+@composite("batch_norm", method=False, top=False)
 def batch_norm(
     input: Value,
     running_mean: Value | None,
