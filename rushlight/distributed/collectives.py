@@ -179,15 +179,25 @@ def _reduced_in(arena: Arena, line: Line, flat: Tensor, op: ReduceOp) -> None:
 
 
 def all_reduce(
-    tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    tensor: Tensor,
+    op: Any = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+    *,
+    after: Work | None = None,
 ) -> Work | None:
-    """Combine the tensors of all ranks, in place on each: the same bits on all."""
+    """Combine the tensors of all ranks, in place on each: the same bits on all.
+
+    `after` is a call of another group, under way, that makes the tensor: it is waited for first.
+    """
     pg = _member(group, tensor)
     if pg is None:
         return None
     chosen = check(op, tensor)
 
     def body(line: Line) -> None:
+        if after is not None:
+            after.wait()
         write(tensor, reduced(line, staged(tensor, line.transport).view(-1), chosen))
 
     told = f"{shown(tensor)}, {chosen.name}"

@@ -4,8 +4,9 @@
 1. All ranks of a group make the same calls in the same order; a call has a number, by which ranks
    that are behind are named.
 2. A call runs in the caller's thread, or after the group's asynchronous ones before it in theirs.
-   Calls of two groups do not wait for each other, since ranks may make them in another order. On
-   a card all groups share one thread: its stream would stop at the first that waits.
+   Calls of two groups do not wait for each other, since ranks may make them in another order;
+   where one reads what the other makes it is told so (`all_reduce(after=...)`). On a card all
+   groups share one thread: its stream would stop at the first that waits.
 3. After a DistributedError the world is broken: later calls raise the same error at once. So it is
    after an interrupt in a call, and after any error where ranks have met in shared memory: others
    may have ended the call and gone on with the other half of their block. Any other error, as one

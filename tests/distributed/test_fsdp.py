@@ -21,6 +21,12 @@ def test_fully_shard_gives_the_bits_of_data_parallel(launched: Launched, count: 
     assert all(lines_of(ended, rank)[-1] == f"done {rank} {count}" for rank in range(count))
 
 
+def test_copies_of_parts_have_the_bits_of_data_parallel(launched: Launched) -> None:
+    """A mesh of 2 x 2: sums over the ranks of a copy, then over copies."""
+    ended = launched(4, "fsdp.py", "hybrid")
+    assert all(lines_of(ended, rank)[-1] == f"done {rank} 4" for rank in range(4))
+
+
 def test_bytes_per_rank_fall_with_the_number_of_ranks(launched: Launched) -> None:
     """Parameters, gradients and AdamW's state: 4 of each element, over the ranks."""
     peaks = []

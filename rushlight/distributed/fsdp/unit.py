@@ -20,7 +20,10 @@
    checkpoint a unit is a checkpoint of its own, restored when backward comes to it.
 6. Collectives come in the order of the calls, which all ranks share; prefetching depends on the
    order of earlier calls alone. Nothing is gathered on demand.
-7. Sums over ranks are Note [Sums of ranks]'s, element by element, so the bits are DDP's.
+7. Sums over ranks are Note [Sums of ranks]'s, element by element, so the bits are DDP's. With
+   copies, the sum over the ranks of a copy ends before that over copies reads it: their groups have
+   threads of their own. The order is DDP's where each copy has ranks that follow one another and
+   the number of copies is a power of two.
 8. A parameter may be a DTensor (tensor parallel): its part on this rank is what is shared out. The
    mesh of the parts has the DTensor's dimensions first, which cut it first, and then the unit's.
 """
@@ -569,6 +572,7 @@ class Unit:
                 flat = self._room(kind, kind.count * self.size)
                 for n, piece in enumerate(kind.pieces):
                     piece.sharding.split(kind.rows(flat, n, self.size), gradients.pop(piece))
+                work = None
                 if self.size > 1:
                     total = self._room(kind, kind.count)
                     work = reduce_scatter_tensor(total, flat, ReduceOp.SUM, self.group, True)
@@ -577,7 +581,7 @@ class Unit:
                 else:
                     total = flat
                 if self.replicas is not None and self.options.syncs_replicas:
-                    work = all_reduce(total, ReduceOp.SUM, self.replicas, True)
+                    work = all_reduce(total, ReduceOp.SUM, self.replicas, True, after=work)
                     moving.works += [] if work is None else [work]
                 moving.buffers.append((kind, total))
         return moving

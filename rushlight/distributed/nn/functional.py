@@ -4,6 +4,9 @@
 1. The ranks' programs are one function: its value is the sum of what all ranks differentiate. So
    the gradient of a tensor that came to several ranks is the sum of theirs.
 2. Backward makes a collective too; all ranks run backward through it, in the same order.
+3. The gradient of a sum goes to all that were added; that of an average is divided by their number.
+   Other operations are refused when a gradient reaches them: which rank's element was the largest,
+   or the product of the others, is not known where the gradient is.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight.core.errors import ShapeError
+from rushlight.core.errors import NotDifferentiable, ShapeError
 from rushlight.distributed import collectives
 from rushlight.distributed.process_groups import ProcessGroup, resolved
 from rushlight.distributed.reducing import ReduceOp
@@ -41,12 +44,33 @@ def _moved(there: Move, back: Move, given: Sequence[Tensor]) -> Tensors:
     return made
 
 
+def _undone(name: str, op: Any, of_sum: Move, of_average: Move) -> Move:
+    """What moves the gradient of values combined by `op`: Note [Gradients of collectives] 3."""
+    if op is ReduceOp.SUM or op is ReduceOp.AVG:
+        return of_sum if op is ReduceOp.SUM else of_average
+
+    def refuse(*g: Tensor) -> Tensors:
+        raise NotDifferentiable(
+            f"{name}(op=ReduceOp.{op.name}) has no derivative; those of SUM and AVG do. Detach the "
+            "tensor, or all_gather it and combine the tensors of all ranks by an op of tensors"
+        )
+
+    return refuse
+
+
+def _divided(move: Move, group: ProcessGroup) -> Move:
+    def run(*given: Tensor) -> Tensors:
+        return tuple([one.div_(group.size()) for one in move(*given)])
+
+    return run
+
+
 def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Tensor:
     """The tensors of all ranks combined, in a tensor of its own.
 
     Args:
         tensor (Tensor): This rank's.
-        op (ReduceOp): How; the gradient is combined in the same way, as PyTorch does.
+        op (ReduceOp): How; SUM and AVG have a gradient.
         group (ProcessGroup): The ranks.
     """
 
@@ -55,7 +79,7 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: Any = None) -> Ten
         collectives.all_reduce(made, op, group)
         return (made,)
 
-    return _moved(combine, combine, [tensor])[0]
+    return _moved(combine, _undone("all_reduce", op, combine, combine), [tensor])[0]
 
 
 def _send(group: ProcessGroup, root: int) -> Move:
@@ -97,12 +121,14 @@ def reduce(tensor: Tensor, dst: int, op: Any = ReduceOp.SUM, group: Any = None) 
     Args:
         tensor (Tensor): This rank's.
         dst (int): The rank.
-        op (ReduceOp): How.
+        op (ReduceOp): How; SUM and AVG have a gradient.
         group (ProcessGroup): The ranks.
     """
     pg = resolved(group)
     root = pg.index(dst)
-    return _moved(_collect(pg, root, op), _send(pg, root), [tensor])[0]
+    send = _send(pg, root)
+    back = _undone("reduce", op, send, _divided(send, pg))
+    return _moved(_collect(pg, root, op), back, [tensor])[0]
 
 
 def _all_gathered(group: ProcessGroup) -> Move:
@@ -142,11 +168,13 @@ def reduce_scatter(
     Args:
         output (Tensor): Gets the result; what is returned has the gradient.
         input_list (sequence): A tensor for each rank, of one shape.
-        op (ReduceOp): How.
+        op (ReduceOp): How; SUM and AVG have a gradient.
         group (ProcessGroup): The ranks.
     """
     pg = resolved(group)
-    made = _moved(_summed_pieces(pg, op), _all_gathered(pg), input_list)[0]
+    gather = _all_gathered(pg)
+    back = _undone("reduce_scatter", op, gather, _divided(gather, pg))
+    made = _moved(_summed_pieces(pg, op), back, input_list)[0]
     output.detach().copy_(made.detach())
     return made
 

@@ -16,6 +16,7 @@ import numpy as np
 import rushlight as torch
 import rushlight.distributed as dist
 from rushlight.distributed import ReduceOp, arenas
+from rushlight.distributed.work import Work
 
 how = sys.argv[1] if len(sys.argv) > 1 else ""
 arenas.HALF = {"messages": 0, "pieces": 1 << 15}.get(how, arenas.HALF)
@@ -264,6 +265,25 @@ def check_calls_of_two_groups():
         work = dist.barrier(first, async_op=True)
         dist.barrier(second)
         work.wait()
+
+
+def check_a_call_after_another_groups():
+    """Both are under way; the second reads what the first writes."""
+    first, second = dist.new_group(), dist.new_group()
+    x = torch.full((50_000,), RANK + 1.0)
+    first.worker.submit(Work(lambda: time.sleep(0.3)))
+    before = dist.all_reduce(x, group=first, async_op=True)
+    dist.all_reduce(x, group=second, async_op=True, after=before).wait()
+    assert x.tolist() == [SIZE * sum(range(1, SIZE + 1))] * 50_000, x
+    after = Work(lambda: 1 / 0)
+    after._perform()
+    work = dist.all_reduce(x, group=second, async_op=True, after=after)
+    try:
+        work.wait()
+    except ZeroDivisionError:
+        pass
+    else:
+        raise AssertionError(x)
 
 
 def check_groups():

@@ -10,6 +10,7 @@ from rushlight.distributed.nn import functional as F
 
 dist.init_process_group("gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
+AVG = dist.ReduceOp.AVG
 
 
 def drawn(seed, *shape):
@@ -46,6 +47,15 @@ check(
     lambda x: [F.reduce(x, 1)],
     lambda xs: [[sum(xs) if n == 1 else torch.zeros(3, 2)] for n in range(SIZE)],
 )
+check(lambda x: [F.all_reduce(x, AVG)], lambda xs: [[sum(xs) / SIZE]] * SIZE)
+check(
+    lambda x: [F.reduce(x, 1, AVG)],
+    lambda xs: [[sum(xs) / SIZE if n == 1 else torch.zeros(3, 2)] for n in range(SIZE)],
+)
+check(
+    lambda x: [F.reduce_scatter(torch.empty(3, 2), pieces(x), AVG)],
+    lambda xs: [[sum(x + n for x in xs) / SIZE] for n in range(SIZE)],
+)
 check(lambda x: F.all_gather(x), lambda xs: [list(xs)] * SIZE)
 check(
     lambda x: F.gather(x, 1),
@@ -79,6 +89,11 @@ check(
     lambda xs: [[sum(xs)[2 * n : 2 * n + 2]] for n in range(SIZE)],
     rows=2 * SIZE,
 )
+check(
+    lambda x: [funcol.reduce_scatter_tensor(x, "avg", 0, (mesh, 0))],
+    lambda xs: [[sum(xs)[2 * n : 2 * n + 2] / SIZE] for n in range(SIZE)],
+    rows=2 * SIZE,
+)
 check(lambda x: [funcol.all_reduce(x, "sum", mesh)], lambda xs: [[sum(xs)]] * SIZE)
 check(
     lambda x: [funcol.all_to_all_single(x, None, None, dist.group.WORLD)],
@@ -89,4 +104,29 @@ twice = drawn(0, 2).requires_grad_()  # the derivative of a derivative
 (g,) = torch.autograd.grad(F.all_reduce(twice**3).sum(), twice, create_graph=True)
 g.sum().backward()
 assert torch.allclose(twice.grad, 6 * twice * SIZE)
+twice = drawn(0, 2).requires_grad_()
+made = F.reduce_scatter(torch.empty(2), [twice**3] * SIZE, AVG)
+(g,) = torch.autograd.grad(made.sum(), twice, create_graph=True)
+g.sum().backward()
+assert torch.allclose(twice.grad, 6 * twice)
+
+for op in (dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT):
+    for name, act in (
+        ("all_reduce", lambda x, op: F.all_reduce(x, op)),
+        ("reduce", lambda x, op: F.reduce(x, 1, op)),
+        ("reduce_scatter", lambda x, op: F.reduce_scatter(torch.empty(3, 2), pieces(x), op)),
+    ):
+        x = drawn(RANK, 3, 2).requires_grad_()
+        made = act(x, op)
+        try:
+            made.sum().backward()
+        except torch.NotDifferentiable as error:
+            assert f"{name}(op=ReduceOp.{op.name})" in str(error), error
+        else:
+            raise AssertionError((name, op, x.grad))
+        assert x.grad is None
+check(  # as the error says
+    lambda x: [torch.stack(F.all_gather(x)).amax(0)],
+    lambda xs: [[torch.stack(xs).amax(0)]] * SIZE,
+)
 print("done", RANK, SIZE)
