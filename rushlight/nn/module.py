@@ -380,7 +380,7 @@ class Module:
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """This module and all below it, parents first; `memo` has those that were seen before."""
+        """This module and all below it, parents first; `memo` has those that were seen."""
         seen = {id(module) for module in memo or ()}  # a class may define == without a hash
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
@@ -417,12 +417,8 @@ class Module:
         self, kind: str, prefix: str, recurse: bool, once: bool
     ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
-        walk = (
-            self.named_modules(prefix=prefix, remove_duplicate=once)
-            if recurse
-            else iter([(prefix, self)])
-        )
-        for path, module in walk:
+        walk = self.named_modules(prefix=prefix, remove_duplicate=once)
+        for path, module in walk if recurse else [(prefix, self)]:
             dot = f"{path}." if path else ""
             for name, value in module._members(kind):
                 if value is None or (once and id(value) in seen):
