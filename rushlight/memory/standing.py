@@ -41,10 +41,11 @@ from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.offload import Offloaded
 from rushlight.tape.memory.replay import COUNTERS
 from rushlight.tape.record.op import Plan
+from rushlight.tape.record.source_line import OURS
 from rushlight.tape.record.state import Changed
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 
-# Nothing that a function changes is behind these.
+# Nothing that a function changes is behind these, nor behind generated code.
 _ENDS = (
     *(str, bytes, int, float, complex, type(None), types.ModuleType, types.CodeType),
     *(types.FrameType, weakref.ref, Node, Output, Storage, Pool, Plan, Spec),
@@ -171,7 +172,7 @@ class World:
         seen: dict[int, Any] = {}
         while stack:
             thing = stack.pop()
-            if id(thing) in seen or isinstance(thing, _ENDS):
+            if id(thing) in seen or isinstance(thing, _ENDS) or _is_generated(thing):
                 continue
             seen[id(thing)] = thing
             if isinstance(thing, Value) and _has_memory(thing):
@@ -225,6 +226,14 @@ def _has_memory(value: Value) -> bool:
         return not _SPEC.__get__(value).hidden and isinstance(value._memory, Storage)
     except AttributeError:
         return False
+
+
+def _is_generated(thing: Any) -> bool:
+    """Whether it is a function of generated code: lists of free blocks are among its constants."""
+    if not isinstance(thing, types.FunctionType):
+        return False
+    file = thing.__code__.co_filename
+    return file.startswith("<") and OURS.get(file, False)
 
 
 def _is_library(module: Any) -> bool:

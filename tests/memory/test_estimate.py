@@ -18,6 +18,7 @@ import rushlight as rl
 from rushlight import amp, memory, nn, optim
 from rushlight.core.errors import DeviceError, OutOfMemoryError, RushlightError
 from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.program import launching
 
 F = nn.functional
 
@@ -497,3 +498,11 @@ def test_suggest_prints_a_curve(capsys: pytest.CaptureFixture[str]) -> None:
     for shares in ((), (0.5, -1.0), (0.0,)):
         with pytest.raises(ValueError, match=r"memory\.suggest: shares are positive numbers"):
             memory.suggest(training.step, shares=shares)
+
+
+def test_what_generated_code_refers_to_is_let_be() -> None:
+    text = "def bind(blocks0):\n    def launch():\n        return blocks0\n    return launch\n"
+    blocks = [1, 2]
+    launch = launching.bound(text, "a program of a test", {"blocks0": blocks})
+    memory.estimate(lambda: launch().append(3))
+    assert blocks == [1, 2, 3, 3]  # the function runs twice
