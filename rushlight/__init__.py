@@ -114,7 +114,7 @@ _NAMES.defined(
     {
         "rushlight.compat": (
             "_C _dynamo _jit_internal _subclasses ao backends compiler export "
-            "futures fx hub jit library mps multiprocessing onnx overrides package quasirandom "
+            "futures fx hub jit library mps multiprocessing onnx overrides package "
             "return_types torch_version types xpu __config__"
         ),
         "rushlight.compat.futures": "Future",

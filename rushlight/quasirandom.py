@@ -55,7 +55,9 @@ class SobolEngine:
 
     def __init__(self, dimension: int, scramble: bool = False, seed: int | None = None) -> None:
         if not 1 <= dimension <= self.MAXDIM:
-            raise ValueError(f"SobolEngine: dimension lies in [1, {self.MAXDIM}], got {dimension}")
+            raise ValueError(
+                f"SobolEngine: the dimension lies between 1 and {self.MAXDIM}, got {dimension}"
+            )
         self.dimension = dimension
         self.scramble = scramble
         self.seed = seed
@@ -115,7 +117,7 @@ class SobolEngine:
         if total & (total - 1):
             raise ValueError(
                 f"SobolEngine.draw_base2: {self.num_generated} points were drawn, and 2**{m} more "
-                "are no power of two; use draw"
+                "are no power of 2; use draw"
             )
         return self.draw(2**m, out=out, dtype=dtype)
 

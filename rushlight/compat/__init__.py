@@ -17,7 +17,7 @@ _NAMES.modules(
     """
     _C _dynamo _higher_order_ops _jit_internal _subclasses __config__ ao backends compiler
     distributed export futures fx hub jit library mps multiprocessing onnx overrides package
-    quasirandom return_types torch_version types xpu
+    return_types torch_version types xpu
     """
 )
 __all__ = sorted(name for name in _NAMES.sources if name[0] != "_")
