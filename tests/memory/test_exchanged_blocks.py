@@ -114,6 +114,16 @@ def test_small_blocks_go_before_a_request_is_refused(limited):
     assert pool.held == pool.live == 100 * MIB
 
 
+def test_a_request_that_nothing_makes_room_for_ends(limited):
+    """Counts say that it fits, and nothing is cached: it was asked for again without an end."""
+    pool, _ = limited(100 * MIB, MIB)
+    pool.take(MIB)
+    pool.held += 50 * MIB  # a library's, say, that it does not count as in use
+    with pytest.raises(BudgetError):
+        pool.take(60 * MIB)
+    assert pool.take(MIB)
+
+
 # ---- blocks that are cut and joined ----
 
 

@@ -210,7 +210,7 @@ class CudaDevice:
         self._copy(address, _address_of(source), source.nbytes, self.runtime.memcpyHostToDevice)
 
     def copy_out(self, address: int, target: memoryview) -> None:
-        self.memory.settle()
+        self._settle()
         self._copy(_address_of(target), address, target.nbytes, self.runtime.memcpyDeviceToHost)
         self._raise_status()
 
@@ -237,12 +237,16 @@ class CudaDevice:
         return self.words + 4 * slot
 
     def synchronize(self) -> None:
-        self.memory.settle()
+        self._settle()
         try:
             self.runtime.deviceSynchronize()
         except self.runtime.CUDARuntimeError as error:
             raise DeviceError(f"work on cuda failed: {error}") from error
         self._raise_status()
+
+    def _settle(self) -> None:
+        pool = self._pool()
+        self.memory.settle(Pool.bound(pool), pool.trim)
 
     def _raise_status(self) -> None:
         if not self.indexed.value:

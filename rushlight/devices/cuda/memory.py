@@ -6,12 +6,18 @@
 2. What a step frees to take other blocks stays reserved: given back at a synchronisation, it would
    be asked for again in the next step, which costs a system call for each part. So the threshold is
    the most that was reserved. Where the blocks are fewer than `KEPT` of their largest number, a
-   synchronisation gives back all that the driver can part with, and both are taken anew. Beyond
-   the blocks the driver reserves what lies between them, in units of its own.
+   synchronisation gives back all that the driver can part with, and both are taken anew.
+3. Beyond the blocks the driver reserves what lies between them, more with every step that exchanges
+   blocks of different sizes. Where that is more than `MUCH` times a limit at a synchronisation, the
+   cached blocks go and all that the driver can part with, so that the next blocks lie close
+   together.
+4. Where the driver has no room for a block it is asked once more after all work, when what was
+   freed has gone back to the system: then it maps other addresses to these pages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rushlight.core.errors import DeviceError, OutOfMemoryError
@@ -19,6 +25,7 @@ from rushlight.core.interrupts import unheard
 
 DEFAULT_STREAM = 0  # the legacy one, also CuPy's and PyTorch's: work of all three is in order
 KEPT = 7 / 8
+MUCH = 2  # of a limit: with 1.5 steps took up to a fifth longer
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
 _THRESHOLD, _RESERVED = 4, 5  # cudaMemPoolAttrReleaseThreshold, ...ReservedMemCurrent
 
@@ -56,10 +63,7 @@ class DriverMemory:
 
     def take(self, nbytes: int) -> int:
         try:
-            if self.ordered:
-                address = int(self.runtime.mallocAsync(nbytes, DEFAULT_STREAM))
-            else:
-                address = int(self.runtime.malloc(nbytes))
+            address = self._allocate(nbytes)
         except self.runtime.CUDARuntimeError as error:
             if not is_out_of_memory(error):
                 raise DeviceError(f"allocating {nbytes} bytes on cuda: {error}") from error
@@ -76,6 +80,18 @@ class DriverMemory:
                 self._keep(self.given)
         return address
 
+    def _allocate(self, nbytes: int) -> int:
+        if not self.ordered:
+            return int(self.runtime.malloc(nbytes))
+        try:
+            return int(self.runtime.mallocAsync(nbytes, DEFAULT_STREAM))
+        except self.runtime.CUDARuntimeError as error:
+            if self.pool is None or not is_out_of_memory(error):
+                raise
+        self.runtime.deviceSynchronize()
+        self.runtime.memPoolTrimTo(self.pool, 0)
+        return int(self.runtime.mallocAsync(nbytes, DEFAULT_STREAM))
+
     @unheard
     def give(self, address: int, nbytes: int) -> None:
         if self.ordered:
@@ -84,8 +100,17 @@ class DriverMemory:
             self.runtime.free(address)  # waits for the work that uses it
         self.given -= nbytes
 
-    def settle(self) -> None:
-        """Set the threshold; called before the host waits for the device."""
+    def settle(self, limit: int | None = None, trim: Callable[[], object] | None = None) -> None:
+        """Set the threshold; called before the host waits for the device.
+
+        `limit` is that of the calling thread, and `trim` frees cached blocks: Note [Driver memory]
+        3.
+        """
+        if limit is not None and trim is not None and self.reserved() > MUCH * limit:
+            trim()
+            self.most = self.given
+            self._keep(self.given)
+            return
         if self.given < KEPT * self.most:
             self.most = self.given
             self._keep(self.given)

@@ -109,7 +109,7 @@ class Pool:
 
     __slots__ = (
         *("aside", "cached", "device", "free", "held", "live", "peak", "reclaim", "rooms"),
-        "spared",
+        *("spared", "stuck"),
     )
 
     # The limit of the calling thread.
@@ -138,6 +138,8 @@ class Pool:
         self.reclaim: Callable[[Pool, int, list[int] | None], bool] | None = None
         self.cached = 0, 0  # a limit, and the most bytes that were cached when it was met
         self.spared = 0  # cached bytes that stay while `reclaim` runs
+        # `live`, `held` and the room of the last request for which nothing was freed.
+        self.stuck: tuple[int, int, int] | None = None
         interrupts.hear_in_finalisers()
 
     @property
@@ -334,8 +336,9 @@ class Pool:
             return
         if spared and self.trim(over):
             return
-        live = self.live
-        if live + room <= limit or self.free.get(room):
+        live, before = self.live, self.stuck
+        self.stuck = live, self.held, room
+        if (live + room <= limit or self.free.get(room)) and before != self.stuck:
             return  # another thread freed some
         if not Pool.last_resort(self, None):
             raise Pool.refuse(self, room, limit)

@@ -99,6 +99,7 @@ class Copies:
             encoder.copy_buffer_to_buffer(buffer, start, self._staging, 0, size)
             gpu.queue.submit([encoder.finish()])
             self._staging.map_sync("READ", 0, size)
+            self.device.stream.wake()
             return self._staging.read_mapped(0, size, copy=False)
         except self.device.errors as error:
             raise DeviceError(

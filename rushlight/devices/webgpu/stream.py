@@ -7,7 +7,9 @@
    reused at once.
 3. Whatever else touches the queue (copies) flushes first. A freed buffer is destroyed after the
    flush.
-4. Ctrl-C may come between any two steps. In `record` it loses at most the dispatch being queued,
+4. A device that the host has waited for is idle until the next submit. So the first submits after
+   a wait are small (`FIRST` dispatches), each twice the one before, up to `BATCH`.
+5. Ctrl-C may come between any two steps. In `record` it loses at most the dispatch being queued,
    whose place in the buffer is taken before it is used; queued dispatches are submitted as a whole.
    A pass is begun and ended with signals deferred: an encoder and its pass belong together.
 """
@@ -22,6 +24,7 @@ from rushlight.devices.webgpu.adapter import Opened
 from rushlight.devices.webgpu.dispatch import dispatcher
 
 BATCH = 512  # dispatches in one submit: those of a step of a small GPT
+FIRST = 64  # in the first after a wait; a submit costs as much as some thirty
 BLOCKS = 1 << 17  # bytes of launch blocks
 MOST_GROUPS = 65535  # workgroups per dimension
 MOST_WORK = 1 << 35  # steps in one submit: driver watchdogs end long ones
@@ -40,6 +43,7 @@ class Stream:
         self._bytes = bytearray(BLOCKS)
         self._used = 0
         self._count = 0
+        self._most = BATCH  # dispatches in the submit to come
         self._work = 0
         self._encoder: Any = None
         self._pass: Any = None
@@ -56,7 +60,7 @@ class Stream:
     ) -> None:
         """Queue one dispatch."""
         end = self._used + len(block)
-        if self._count >= BATCH or end > BLOCKS or self._work + work > MOST_WORK:
+        if self._count >= self._most or end > BLOCKS or self._work + work > MOST_WORK:
             self.flush()
             end = len(block)
         if self._pass is None:
@@ -73,6 +77,10 @@ class Stream:
             self._pipeline = None
             self._dispatch(self._pass, pipeline, group, at, groups)
             self._pipeline = pipeline
+
+    def wake(self) -> None:
+        """The host has waited for the device."""
+        self._most = FIRST
 
     def _begin(self) -> None:
         """Begin a pass."""
@@ -92,6 +100,7 @@ class Stream:
     def _flush(self) -> None:
         if self._encoder is not None:
             encoder, used = self._encoder, self._used
+            self._most = min(BATCH, 2 * self._most)
             self._end()
             self._forget()
             try:
