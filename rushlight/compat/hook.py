@@ -30,7 +30,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -82,16 +82,39 @@ class Finder(MetaPathFinder, Loader):
 
     def __init__(self) -> None:
         self.own_specs: dict[str, ModuleSpec | None] = {}
+        self.paths: dict[str, str] = {}  # by a module's own name, that of `torch`
+        self.own: set[str] = set()  # names that are looked for among the package's own modules
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != "torch" or served(fullname) is None:
+        stands_for = self._path_of(fullname, path)
+        if stands_for is None or served(stands_for) is None:
             return None
         return ModuleSpec(fullname, self, origin="rushlight", is_package=True)
 
+    def _path_of(self, fullname: str, path: Sequence[str] | None) -> str | None:
+        """The name in `torch` of what is imported. See Note [Import hook] 9."""
+        above, _, leaf = fullname.rpartition(".")
+        if fullname.partition(".")[0] == "torch":
+            return fullname
+        if (
+            above not in self.paths
+            or fullname in self.own
+            or PathFinder.find_spec(fullname, path) is not None
+        ):
+            return None
+        return f"{self.paths[above]}.{leaf}"
+
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module = served(spec.name)
+        is_torch = spec.name.partition(".")[0] == "torch"
+        if is_torch:
+            module = served(spec.name)
+        else:
+            above, _, leaf = spec.name.rpartition(".")
+            module = importlib.import_module(f"{self.paths[above]}.{leaf}")
+        if module is not None and is_torch:
+            self.paths.setdefault(module.__name__, spec.name)
         self.own_specs[spec.name] = getattr(module, "__spec__", None)
         return module
 
@@ -170,11 +193,14 @@ def served(fullname: str) -> ModuleType | None:
         return forwarded(inner, found if isinstance(found, FunctionType) else None)
     names = [f"{_PACKAGE}.compat.{inner}"] if found is not None else []
     for name in names or [f"{_PACKAGE}.{inner}", f"{_PACKAGE}.compat.{inner}"]:
+        FINDER.own.add(name)
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
+        finally:
+            FINDER.own.discard(name)
     return None
 
 

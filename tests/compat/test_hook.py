@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -129,3 +130,26 @@ def test_a_missing_name_tells_the_nearest() -> None:
     with pytest.raises(AttributeError, match="'Lineer'; the nearest is 'Linear'") as caught:
         _ = rushlight.nn.Lineer
     assert caught.value.name == "Lineer" and str(pickle.loads(pickle.dumps(caught.value)))
+
+
+def test_modules_come_by_from() -> None:
+    """Also those that lie elsewhere here: the import system asks below a module's own name."""
+    with rushlight.patch("cpu"):
+        found: dict[str, Any] = {}
+        exec(
+            "from torch.utils import benchmark, cpp_extension, flop_counter, model_zoo\n"
+            "from torch.nn import grad\n"
+            "from torch.nn.utils import fusion\n"
+            "from torch.cuda.amp import autocast_mode\n"
+            "from torch.distributed.checkpoint import filesystem",
+            found,
+        )
+        assert found["benchmark"] is importlib.import_module("torch.utils.benchmark")
+        assert found["grad"] is importlib.import_module("torch.nn.grad")
+        assert found["benchmark"].__spec__.name == found["benchmark"].__name__
+        assert found["filesystem"].FileSystemReader
+        for missing in ("torch.utils", "torch.nn", "torch"):
+            with pytest.raises(ImportError, match="no_such_part"):
+                exec(f"from {missing} import no_such_part")
+    with pytest.raises(ImportError):
+        exec("from rushlight.utils import no_such_part")

@@ -157,3 +157,14 @@ def test_gradients_of_halves_beside_integers(half, whole, device):
         x.grad = None
         (n - x).backward(rl.ones_like(made))
         assert x.grad.tolist() == [-1.0, -1.0, -1.0]
+
+
+@pytest.mark.parametrize("mode", [None, "floor", "trunc"])
+def test_quotients_of_two_python_numbers(mode):
+    """As PyTorch's `div` alone: libraries compute chunk counts so."""
+    for x, y in ((16, 4), (-16, 3), (7.5, 2), (7, -2.0)):
+        exact = {None: x / y, "floor": math.floor(x / y), "trunc": math.trunc(x / y)}[mode]
+        found = rl.div(x, y, rounding_mode=mode)
+        whole = mode is not None and isinstance(x, int) and isinstance(y, int)
+        assert found.dtype is (rl.int64 if whole else rl.float32)
+        assert found.item() == pytest.approx(exact) and found.shape == ()

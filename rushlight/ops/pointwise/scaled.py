@@ -154,7 +154,8 @@ def _rounded_quotient(x: Any, other: Any, rounding_mode: str) -> Value:
             isinstance(v, float) or (isinstance(v, Value) and v._spec.dtype.kind == "f")
             for v in (x, other)
         ):
-            return division.truncated(x, other)
+            numbers = not isinstance(x, Value) and not isinstance(other, Value)
+            return division.truncated(Needed.number(x) if numbers else x, other)
         return e.trunc(e.div(x, other))
     raise RushlightError(f"div: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}")
 
