@@ -20,6 +20,11 @@ _HUGGING_NEEDS = (
 # By library: what is installed without its dependencies, and other packages that it needs.
 LIBRARIES: dict[str, tuple[str, str]] = {
     "accelerate": (f"accelerate==1.15.0 {_HUGGING}", f"{_HUGGING_NEEDS} psutil"),
+    "architectures": (_HUGGING, _HUGGING_NEEDS),
+    "botorch": (
+        "botorch==0.18.1 gpytorch==1.15.2 linear_operator==0.6.1 pyro-ppl==1.9.2 pyro-api==0.1.2",
+        "jaxtyping scikit-learn mpmath<1.4 multipledispatch scipy pyre-extensions",
+    ),
     "captum": ("captum==0.9.0", "matplotlib packaging"),
     "diffusers": (
         f"diffusers==0.42.1 {_HUGGING}",
@@ -32,6 +37,7 @@ LIBRARIES: dict[str, tuple[str, str]] = {
         "lightning==2.6.6 pytorch-lightning==2.6.6 torchmetrics==1.9.0 lightning-utilities==0.15.3",
         "pyyaml packaging fsspec typing_extensions requests rich setuptools<80",
     ),
+    "monai": ("monai==1.6.1", "scipy"),
     "peft": (f"peft==0.21.2 accelerate==1.15.0 {_HUGGING}", f"{_HUGGING_NEEDS} psutil"),
     "pyro": ("pyro-ppl==1.9.2 pyro-api==0.1.2", "typing_extensions"),
     "safetensors": ("safetensors==0.8.0", "packaging"),
