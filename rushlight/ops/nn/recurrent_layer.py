@@ -189,7 +189,8 @@ def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
         return sum(numel(layer.shape(name, spec.dtype)) for name in names) * size
 
     states = layer.shown + (layer.hidden if layer.is_lstm else 0)
-    blocks = layer.gates + (1 if layer.is_even else 2) * states
+    slopes = layer.gates * (2 if layer.mode == "GRU" else 1)  # its hidden part has its own
+    blocks = slopes + (1 if layer.is_even else 2) * states
     scratch = (most + layer.batch) * blocks * size + (0 if layer.is_lstm else PART)
     needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts)
     room = pool.limit - pool.live - needed - scratch - gradient_bytes(leaves_to_come(pool))
