@@ -36,6 +36,8 @@ def parse_bytes(size: float | str) -> int:
         size (number or str): Bytes, or a number with a unit.
     """
     wanted = "a size is a number of bytes or like '64MiB' or '1.5GB'"
+    if isinstance(size, bool):
+        raise TypeError(f"{wanted}, got {size!r}")
     if not isinstance(size, str):
         try:
             return int(size)

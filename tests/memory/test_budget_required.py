@@ -261,6 +261,66 @@ def test_gradients_that_wait_are_part_of_the_step():
     assert seen > 2
 
 
+def test_the_first_pass_tells_what_the_next_needs_too():
+    """Where an earlier step has added to the gradients."""
+    training = Accumulating()
+    training.step()
+    training.layers.zero_grad()
+    gc.collect()
+    start, failed = memory.allocated(), 0
+    grads = sum(p.nbytes for p in training.layers.parameters())
+    for sixteenths in range(8, 40):
+        memory.reset_peak()
+        error = training.refused(start + grads * sixteenths // 16)
+        if error is not None and training.number == 1:
+            failed += 1
+            assert training.refused(error.required_bytes) is None, (sixteenths, str(error))
+    assert failed > 8
+
+
+class Joined:
+    """Every layer reads all before it: the gradients of joined values are views of one."""
+
+    def __init__(self, layers: int, width: int, rows: int) -> None:
+        rl.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(width * (i + 1), width) for i in range(layers)])
+        self.x = rl.randn(rows, width)
+
+    def step(self) -> None:
+        values = [self.x]
+        for layer in self.layers:
+            values.append(layer(rl.cat(values, 1)).tanh())
+        sum((h * h).mean() for h in values[1:]).backward()
+
+    def required(self, limit: int) -> int:
+        self.layers.zero_grad()
+        gc.collect()
+        memory.empty_cache()
+        start = memory.allocated()
+        try:
+            with memory.budget(start + limit):
+                self.step()
+        except rl.BudgetError as error:
+            return error.required_bytes - start
+        return 0
+
+
+@pytest.mark.parametrize(("layers", "width", "rows"), [(3, 64, 256), (5, 64, 1024), (4, 32, 512)])
+def test_views_of_a_gradient_hold_all_of_it(layers, width, rows):
+    training = Joined(layers, width, rows)
+    start = memory.allocated()
+    memory.reset_peak()
+    training.step()
+    peak, failed = memory.peak() - start, 0
+    for share in range(20, 64, 2):
+        memory.reset_peak()  # with gradients of an earlier step in it
+        required = training.required(peak * share // 100)
+        if required:
+            failed += 1
+            assert not training.required(required), share
+    assert failed > 5
+
+
 class Watched:
     """Hidden values whose gradients are retained, and changed by a hook."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rushlight.core.dtypes import FLOAT
 from rushlight.core.shapes import Spec, numel
+from rushlight.devices.shared.allocator import room_for
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.nn.recurrent import States, Weights, loop
 from rushlight.ops.nn.recurrent_gradient import PART, Backward
@@ -167,6 +168,28 @@ def _loop(mode: str, operands: Sequence[Value], counts: Sequence[int], reverse: 
     return (out, *final)
 
 
+def _scratch_bytes(layer: Layer, most: int, states: int, size: int) -> int:
+    """What the derivative takes beside its operands and results, in chunks of at most these rows.
+
+    A bound of `Backward.counts`, with the blocks of chunks that are run again or without.
+    """
+    rows, gates, hidden, shown = most + layer.batch, layer.gates, layer.hidden, layer.shown
+    largest = gates * max(layer.width, shown)
+    part = max(gates, min(PART // size, largest))
+    counts = [
+        rows * states * (1 if layer.is_even else 2),
+        layer.batch * gates,
+        max(most * gates, largest),
+        *([most * gates] if layer.mode == "GRU" else ()),  # the slopes of the states' part of n
+        max(0, part - most * hidden) if layer.is_lstm else part,
+        *([rows * (hidden + shown)] if layer.projects else ()),
+    ]
+    return sum(room_for(count * size) for count in counts) + _ROUNDING
+
+
+_ROUNDING = 1 << 15  # of a call's other blocks, some sixteen, which are whole pages
+
+
 def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
     """The number of chunks of which all is saved: see `Layer.keeps`.
 
@@ -189,8 +212,7 @@ def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
         return sum(numel(layer.shape(name, spec.dtype)) for name in names) * size
 
     states = layer.shown + (layer.hidden if layer.is_lstm else 0)
-    blocks = layer.gates + (1 if layer.is_even else 2) * states
-    scratch = (most + layer.batch) * blocks * size + (0 if layer.is_lstm else PART)
+    scratch = _scratch_bytes(layer, most, states, size)
     needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts)
     room = pool.limit - pool.live - needed - scratch - gradient_bytes(leaves_to_come(pool))
     each = (layer.gates + layer.hidden) * size

@@ -25,7 +25,10 @@
 5. State that optimisers are still to make counts beside all else: later steps have it.
 6. Scratch is known of few kernels, and the engine keeps to 1.1 of the floor: hence `_SHARE`. A
    limit that failed although it has all that is known failed by these, and gets as large a share
-   more.
+   more. A pass that ended without a limit took no more than `_PEAKS` tells,
+   which holds for the failed step as far as its leaf is one of this step's.
+7. A leaf to which an earlier step has added gradients (`Leaf.sums`) gets further ones: in the first
+   pass of a step those of the next count too, since they wait beside the first's.
 
 # Note [Floor]
 The least limit for a call is what is plain, plus the most of these: the blocks of its inputs and
@@ -41,8 +44,9 @@ tree it grows with the depth.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -57,6 +61,8 @@ from rushlight.tape.record.value import Leaf, Node, Output, Value
 Key = tuple[Recipe, int]  # a result of a recipe
 
 _SHARE = 1.25
+# By device: the peak when the last backward pass ended that had no limit, and a leaf of that pass.
+_PEAKS: dict[Pool, tuple[int, weakref.ref[Any]]] = {}
 _MOST_CALLS = 50_000  # that are looked at for one error
 
 
@@ -99,7 +105,8 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
     flying = [s for s in passing if walk is not None or s.block is not None]
     now = sum(s.room for s in flying) + call_bytes(floor, call, inputs)
     calls = max((floor.of(filter(None, _saves(node))) for node in nodes), default=0)
-    known = max(now, calls, waited + Pass(nodes, leaves, floor).most)
+    sums = None if walk is None else walk.sums
+    known = max(now, calls, waited + Pass(nodes, leaves, floor, sums).most)
     most = int(known * _SHARE)
     left = (pool.limit or 0) - static
     if left >= known:
@@ -109,11 +116,27 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         specs = set(held)
         for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
             specs.update(plan.ins, plan.outs)
-        planned = int((gradient_bytes(leaves) + _planned(pool, specs, held)) * _SHARE)
-        most = max(most, planned)
-    if pool.peak > (pool.limit or 0):  # earlier steps ran without a limit, in so much
-        most = min(most, max(known, pool.peak - static))
+        planned = gradient_bytes(leaves) + _planned(pool, specs, held)
+        most = max(most, int(planned * _SHARE))
+    most += int(gradient_bytes(leaves_with_sums(pool)) * _SHARE)
+    free = _peak(pool, walk) - static
+    if free >= known:
+        most = min(most, free)
     return static + most
+
+
+def note_peak(pool: Pool, leaf: Any) -> None:
+    """Called when a pass that gave a leaf its gradient has ended without a limit."""
+    _PEAKS[pool] = pool.peak, weakref.ref(leaf)
+
+
+def _peak(pool: Pool, walk: Any) -> int:
+    """What the last such pass took, if it may have been the one that failed; else 0."""
+    peak, reference = _PEAKS.get(pool, (0, None))
+    leaf: Any = None if reference is None else reference()
+    if leaf is None or not _on(pool, [leaf]) or (walk is not None and leaf not in walk.waiting):
+        return 0
+    return peak
 
 
 def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
@@ -219,6 +242,17 @@ def leaves_to_come(pool: Pool) -> list[Leaf]:
     return [leaf for leaf in leaves_of(pool) if leaf.grad is None]
 
 
+def leaves_with_sums(pool: Pool) -> list[Leaf]:
+    """Leaves whose first gradient is to come, or came in this pass, and gets additions later."""
+    walk = WALK.get()
+    if walk is not None and walk.collect:
+        return []
+    first = set() if walk is None else {id(owner) for owner, old, _ in walk.changed if old is None}
+    return [
+        leaf for leaf in leaves_of(pool) if leaf.sums and (leaf.grad is None or id(leaf) in first)
+    ]
+
+
 def gradient_bytes(leaves: Iterable[Leaf]) -> int:
     return sum(room_for(leaf.spec.nbytes) for leaf in leaves)
 
@@ -303,24 +337,26 @@ def call_rooms(plan: Plan, came: int = 0) -> int:
 Made = tuple[Sequence[int], int]
 
 
-def derivative_calls(plan: Plan, grad: Grad, given: Sequence[int]) -> list[Made]:
+def derivative_calls(
+    plan: Plan, grad: Grad, given: Sequence[int], alone: bool = True
+) -> list[Made]:
     """The calls of a derivative, where the gradients it gives are of these sizes.
 
     By its program, if it has run; else as one call. One kernel writes one of the gradients over the
-    incoming one, or over a save: Note [Derivatives] 7, Note [Replay] 8.
+    incoming one, if it is held `alone`, or over a save: Note [Derivatives] 7, Note [Replay] 8.
     """
     if plan.launch is None:
         return [((), 0)]
     saves = range(len(grad.saves_out) + len(grad.saves_in))
     found = [made for made in (grad.programs or {}).values() if made is not None]
     if grad.fused is not None:
-        return [(saves, sum(given) - (plan.room if plan.room in given else 0))]
+        return [(saves, sum(given) - (plan.room if alone and plan.room in given else 0))]
     if not found:
         return [(saves, sum(given) + max(given, default=0))]
-    return _calls_of(found[0].program, len(found[0].program.given) - len(saves))
+    return _calls_of(found[0].program, len(found[0].program.given) - len(saves), alone)
 
 
-def _calls_of(program: Any, came: int) -> list[Made]:
+def _calls_of(program: Any, came: int, alone: bool) -> list[Made]:
     """A program's calls; its first `came` inputs are gradients."""
     kernels = [step for step in program.steps if not step.is_view]
     firsts = [f for f, step in zip(program.firsts, program.steps, strict=True) if not step.is_view]
@@ -331,7 +367,7 @@ def _calls_of(program: Any, came: int) -> list[Made]:
         reads = [slot - came for slot in roots[number] if came <= slot < len(program.given)]
         own = step.plan.room + step.plan.rest
         if len(kernels) == 1:
-            own = call_rooms(step.plan, 0 if came == 1 else came)
+            own = call_rooms(step.plan, 0 if came == 1 and alone else came)
         calls.append((reads, sum(held.values()) + own))
         held.update({first + i: room for i, room in enumerate(step.plan.rooms)})
         later = set().union(*roots[number + 1 :], program.made)
@@ -422,12 +458,32 @@ def _saves(node: Node) -> list[Key | None]:
     ]
 
 
-class Pass:
-    """A backward pass over records, in bytes. `most` is what it needs beside plain storages."""
+class _Gradient:
+    """The block of a gradient on its way, and how many records wait for it or a part of it."""
 
-    def __init__(self, nodes: Sequence[Node], leaves: Sequence[Leaf], floor: Floor) -> None:
+    __slots__ = ("nbytes", "users")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.users = 0
+
+
+class Pass:
+    """A backward pass over records, in bytes. `most` is what it needs beside plain storages.
+
+    `sums` are the gradients that have arrived in a pass that failed, by the keys of the walk.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        leaves: Sequence[Leaf],
+        floor: Floor,
+        sums: dict[Any, Value] | None = None,
+    ) -> None:
         self.floor = floor
-        self.coming: dict[Any, int] = {}  # gradients on their way, by node
+        # Gradients on their way, by record and the number of its result.
+        self.coming: dict[Any, dict[int, _Gradient]] = {}
         self.waiting: dict[Any, int] = dict.fromkeys(nodes, 0)
         self.leaves = set(leaves)
         reached: set[Leaf] = set()
@@ -437,35 +493,53 @@ class Pass:
                     reached.add(edge)
                 elif edge in self.waiting:
                     self.waiting[edge] += 1
-        self.total = gradient_bytes(self.leaves - reached)
-        self.most = self.total
-        self._run([node for node, count in self.waiting.items() if not count])
+        self.total = self.most = gradient_bytes(self.leaves - reached)
+        self._take(sums or {})
+        ready = [node for node, count in self.waiting.items() if not count]
+        for node in ready:
+            if node not in self.coming:
+                self._arrive(node, 0, _Gradient(node.plan.room))
+        self._run(ready)
+
+    def _take(self, sums: dict[Any, Value]) -> None:
+        blocks: dict[Storage, _Gradient] = {}
+        for key, value in sums.items():
+            node, index = key if key.__class__ is tuple else (key, 0)
+            there = value._memory
+            plain = there.recipe is None  # it counts as static
+            self._arrive(
+                node, index, blocks.setdefault(there, _Gradient(0 if plain else there.room))
+            )
 
     def _run(self, ready: list[Node]) -> None:
-        for node in ready:
-            self._arrive(node, node.plan.room)
         while ready:
             node = ready.pop()
-            given = self._differentiate(node)
-            for edge, nbytes in given:
-                self._arrive(edge, nbytes)
-                if edge in self.waiting:
-                    self.waiting[edge] -= 1
-                    if not self.waiting[edge]:
-                        ready.append(edge)
+            came = list(self.coming.pop(node, {}).values())
+            for edge, block in self._differentiate(node, came):
+                below = _node_of(edge)
+                self._arrive(below, edge.index if edge.__class__ is Output else 0, block)
+                if below in self.waiting:
+                    self.waiting[below] -= 1
+                    if not self.waiting[below]:
+                        ready.append(below)
+            self._release(came)
 
-    def _differentiate(self, node: Node) -> list[tuple[Any, int]]:
-        """The gradients that a node gives."""
-        incoming = self.coming.pop(node, 0)
+    def _differentiate(self, node: Node, came: list[_Gradient]) -> list[tuple[Any, _Gradient]]:
+        """The gradients that a node gives: new blocks, or the one that came."""
         self._run_hooks(node)
-        edges = [(e, s) for e, s in zip(node.edges, node.plan.ins, strict=False) if e is not None]
-        given = [(_node_of(edge), room_for(spec.nbytes)) for edge, spec in edges]
+        plan, grad = node.plan, node.grad
+        found = enumerate(zip(node.edges, plan.ins, strict=False))
+        edges = [(i, edge, room_for(spec.nbytes)) for i, (edge, spec) in found if edge is not None]
+        alone = all(block.users == 1 for block in came)
         saves = _saves(node)
-        for reads, made in derivative_calls(node.plan, node.grad, [n for _, n in given]):
+        for reads, made in derivative_calls(plan, grad, [n for *_, n in edges], alone):
             keys = filter(None, [saves[i] for i in reads if i < len(saves)])
             self.most = max(self.most, self.total + self.floor.of(keys, made))
-        self.total -= incoming
-        return given
+        parts = _passed_on(plan, grad) if len(came) == 1 else None
+        return [
+            (edge, came[0] if parts is not None and parts(i, n) else _Gradient(n))
+            for i, edge, n in edges
+        ]
 
     def _run_hooks(self, node: Node) -> None:
         """A hook may make another gradient; one that is retained is a copy, and stays."""
@@ -477,18 +551,44 @@ class Pass:
             self.total += sum(rooms[index] for reference in kept.values() if reference())
         self.most = max(self.most, self.total)
 
-    def _arrive(self, node: Any, nbytes: int) -> None:
+    def _arrive(self, node: Any, index: int, block: _Gradient) -> None:
         if node.__class__ is Leaf:
             if node in self.leaves:
                 self.leaves.discard(node)
-                self.total += nbytes
-            return
-        before = self.coming.get(node, 0)
-        self.coming[node] = max(before, nbytes)
-        self.total += self.coming[node] - before
-        if before:  # they are added
-            self.most = max(self.most, self.total + 2 * nbytes)
+                self.total += min(block.nbytes, room_for(node.spec.nbytes))
+        else:
+            if not block.users:
+                self.total += block.nbytes
+            block.users += 1
+            there = self.coming.setdefault(node, {})
+            before, there[index] = there.get(index), block
+            if before is not None:  # they are added
+                there[index] = made = _Gradient(max(before.nbytes, block.nbytes))
+                made.users = 1
+                self.total += made.nbytes
+                self.most = max(self.most, self.total)
+                self._release([before, block])
         self.most = max(self.most, self.total)
+
+    def _release(self, blocks: Sequence[_Gradient]) -> None:
+        for block in blocks:
+            block.users -= 1
+            if not block.users:
+                self.total -= block.nbytes
+
+
+def _passed_on(plan: Plan, grad: Grad) -> Callable[[int, int], bool]:
+    """Tells of the gradient of an input, and its bytes, whether it lies in the one that came."""
+    if grad.fused is not None:
+        return lambda i, nbytes: False
+    found = [made for made in (grad.programs or {}).values() if made is not None]
+    if found:
+        places = found[0].places
+        return lambda i, nbytes: places[i] is not None and not places[i][0]
+    if grad.saves_in or grad.saves_out:
+        return lambda i, nbytes: False
+    # Unknown yet: a view at most.
+    return lambda i, nbytes: nbytes <= plan.room
 
 
 def _node_of(edge: Any) -> Any:

@@ -63,7 +63,7 @@ class Leaf:
     It refers to the handle weakly.
     """
 
-    __slots__ = ("__weakref__", "grad", "handle", "hooks", "post_hooks", "spec")
+    __slots__ = ("__weakref__", "grad", "handle", "hooks", "post_hooks", "spec", "sums")
 
     every: ClassVar[dict[int, weakref.ref[Leaf]]] = {}  # of the leaves that are alive
 
@@ -76,6 +76,7 @@ class Leaf:
         self.spec = value._spec
         self.hooks: Table = {}
         self.post_hooks: Table = {}
+        self.sums = False  # whether a pass has added to a gradient: Note [Requirement] 7
 
     @property
     def variable(self) -> Value | None:

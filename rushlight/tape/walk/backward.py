@@ -36,7 +36,7 @@ from rushlight.tape.anomaly import asynchronous, checks
 from rushlight.tape.anomaly.blame import ORIGINS, Mode, blame, called_at
 from rushlight.tape.memory.foresight import FORESIGHT, Foresight
 from rushlight.tape.memory.replay import LOCK, cut
-from rushlight.tape.memory.requirement import most_rows
+from rushlight.tape.memory.requirement import most_rows, note_peak
 from rushlight.tape.program.derivative import (
     Derivative,
     Parts,
@@ -130,6 +130,10 @@ def run_backward(
             asynchronous.Running.owner = owner
     if checked:
         asynchronous.read_all()
+    if gradients and gradients[0]._memory.pool.limit is None:
+        changed = walk.changed or walk.waits
+        if changed:
+            note_peak(gradients[0]._memory.pool, changed[-1][0])
     return walk.found
 
 
@@ -415,8 +419,10 @@ class Walk:
             else:
                 self.waits.append((leaf, g))
         elif leaf.post_hooks:
+            leaf.sums = True
             self._add_now(leaf, g)
         else:
+            leaf.sums = True
             self.waits.append((leaf, g))
         if leaf.post_hooks:
             handle = leaf.handle()
