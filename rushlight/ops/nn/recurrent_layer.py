@@ -15,8 +15,10 @@ from rushlight.core.dtypes import FLOAT
 from rushlight.core.shapes import Spec, numel
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.nn.recurrent import States, Weights, loop
+from rushlight.ops.nn.recurrent_cells import has_cells, scratch_of
 from rushlight.ops.nn.recurrent_gradient import PART, Backward
-from rushlight.ops.nn.recurrent_launches import GATES, Forward, Launches, Layer
+from rushlight.ops.nn.recurrent_launches import Forward, Launches
+from rushlight.ops.nn.recurrent_sizes import GATES, Layer
 from rushlight.ops.view import views
 from rushlight.tape.memory.requirement import gradient_bytes, leaves_to_come
 from rushlight.tape.record import call
@@ -191,6 +193,8 @@ def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
     states = layer.shown + (layer.hidden if layer.is_lstm else 0)
     blocks = layer.gates + (1 if layer.is_even else 2) * states
     scratch = (most + layer.batch) * blocks * size + (0 if layer.is_lstm else PART)
+    if has_cells(pool, layer, spec.dtype):
+        scratch += sum(scratch_of(layer)) * size
     needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts)
     room = pool.limit - pool.live - needed - scratch - gradient_bytes(leaves_to_come(pool))
     each = (layer.gates + layer.hidden) * size
