@@ -83,10 +83,14 @@ def set_item(x: Value, key: Any, value: Any) -> None:
     number = value.__class__ is float or value.__class__ is int
     usual = all(map(_is_plain, keys)) and (not number or x._spec.dtype.kind == "f")
     if usual and (number or isinstance(value, Value)):
+        seen = subscript.part(x, keys)
+        if seen is not None and not number and len(value._spec.shape) > len(seen._spec.shape):
+            seen = None
+        if seen is not None and inplace.copied_at_once(seen, value):
+            return
         # A write refuses memory that overlaps itself.
         inplace.check_record(x, "x[...] = value")
-        seen = subscript.part(x, keys)
-        if seen is not None and (number or len(value._spec.shape) <= len(seen._spec.shape)):
+        if seen is not None:
             inplace.copy_(seen, value)
             return
     subscript.set_item(x, key, value)

@@ -197,7 +197,10 @@ _slice: View = View(
 def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
     if start == 0 and step == 1 and count == x._spec.shape[dim]:
         return x
-    return call.call(_slice, (x,), (dim, count, step), (start,))
+    plan = _slice.plans.get(((dim, count, step), x._spec))
+    if plan is None or not plan.outs or (state := get_state()).special:
+        return call.call(_slice, (x,), (dim, count, step), (start,))
+    return call.run_view(plan, x, (start,), start * plan.stride, state)
 
 
 @composite("narrow", fresh=True)
@@ -335,8 +338,7 @@ def broadcast_copy(x: Value, shape: Shape) -> Value:
     return e.clone(x)
 
 
-# ---- any view of a base, by shape, strides and offset: what slices and in-place writes are made of
-# ----
+# ---- any view of a base, by shape, strides and offset: slices and writes are made of them ----
 
 as_strided = View(
     "as_strided",
