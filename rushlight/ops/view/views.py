@@ -487,7 +487,7 @@ def write_zero(g: Value, seen: Any) -> Value:
 
 
 def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """A launch for every two neighbours of equal layout, and one for each other."""
+    """A launch for two neighbours of equal layout, or four: more streams slow large copies down."""
     dim, shape = static
     out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape, joined_strides(ins, shape))
     steps = []
@@ -495,7 +495,8 @@ def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     first = 0
     while first < len(ins):
         spec = ins[first]
-        count = 2 if first + 1 < len(ins) and ins[first + 1] is spec else 1
+        near = ins[first : first + (4 if spec.numel <= 1 << 16 else 2)]
+        count = next((i for i, other in enumerate(near) if other is not spec), len(near))
         if spec.numel:
             copy, tail = copy_into(
                 out.device, out.dtype, spec.shape, out.strides, spec.strides, count
