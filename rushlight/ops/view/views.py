@@ -491,8 +491,7 @@ def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     dim, shape = static
     out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape, joined_strides(ins, shape))
     steps = []
-    starts = list(accumulate((0, *[spec.shape[dim] for spec in ins])))
-    first = 0
+    starts, first = list(accumulate((0, *[spec.shape[dim] for spec in ins]))), 0
     while first < len(ins):
         spec = ins[first]
         near = ins[first : first + (4 if spec.numel <= 1 << 16 else 2)]
