@@ -13,7 +13,9 @@ from rushlight.kernel.attend import inner_sizes, operands_of
 from rushlight.kernel.interpret import sort_arguments
 from rushlight.kernel.machine import Call
 from rushlight.kernel.shapes import (
+    PANEL,
     Attend,
+    Cell,
     Contract,
     Convolve,
     Gather,
@@ -63,6 +65,8 @@ def _walks(kernel: Kernel, call: Call) -> list[Walk]:
         return [(kernel.dtype, each, steps) for each, steps in zip(walked, strides, strict=True)]
     if isinstance(kernel, Attend):
         return _attend(kernel, call)
+    if isinstance(kernel, Cell):
+        return _cell(kernel, call)
     if isinstance(kernel, Gather | Scatter):
         return _indexed(kernel, call)
     if isinstance(kernel, Sort):
@@ -119,6 +123,19 @@ def _attend(kernel: Attend, call: Call) -> list[Walk]:
         (dtype, (*batch, *inner_sizes(kernel, name, rows, keys)), steps)
         for (name, dtype), steps in named
     ]
+
+
+def _cell(kernel: Cell, call: Call) -> list[Walk]:
+    rows, width, terms = call.sizes
+    lines = [(rows, width)] * len(call.strides)
+    state = len(kernel.body)
+    lines[state] = (rows, terms)
+    walks: list[Walk] = [
+        (kernel.dtype, sizes, (*steps, 1)) for sizes, steps in zip(lines, call.strides, strict=True)
+    ]
+    columns = -(-width // PANEL) * PANEL
+    walks[state + 1] = (kernel.dtype, (kernel.products * columns * terms,), (1,))
+    return walks
 
 
 def _library(kernel: Library, call: Call) -> list[Walk]:

@@ -17,7 +17,9 @@ from rushlight.kernel.attend import operands_of, params_of
 from rushlight.kernel.attended import attend
 from rushlight.kernel.machine import Call, Machine, Sizes
 from rushlight.kernel.shapes import (
+    PANEL,
     Attend,
+    Cell,
     Contract,
     Convolve,
     Gather,
@@ -72,6 +74,10 @@ def signature(kernel: Kernel) -> Signature:
         return Signature(3, 4, (3, 3, 3), 0)
     if isinstance(kernel, Search):
         return Signature(3, 3, (2, 2, 2), 0)
+    if isinstance(kernel, Cell):
+        outputs = len(kernel.body)
+        strides = (1,) * (outputs + 1) + (0,) + (1,) * kernel.inputs
+        return Signature(len(strides), 3, strides, 0)
     if isinstance(kernel, Library):
         return Signature(len(kernel.ranks), sum(kernel.ranks), (), 0)
     return Signature(4, 4, (3, 3, 3), 0)
@@ -111,6 +117,8 @@ def interpret(kernel: Kernel, call: Call, machine: Machine) -> None:
         if kernel.of == "operands":
             raise TypeError("all gradients of attention are composed of its other forms")
         attend(kernel, call, machine)
+    elif isinstance(kernel, Cell):
+        _cell(kernel, call, machine)
     elif isinstance(kernel, Sort):
         _sort(kernel, call, machine)
     elif isinstance(kernel, Search):
@@ -243,6 +251,46 @@ def _sum_of_scaled(kernel: Contract, call: Call, machine: Machine, values: Any, 
         return _number(expr, call, machine)
 
     return evaluate((body,), leaf, machine.arithmetic)[0]
+
+
+def _cell(kernel: Cell, call: Call, machine: Machine) -> None:
+    whole, rest = divmod(call.sizes[1], PANEL)
+    for first, panels, columns in ((0, whole, PANEL), (whole, 1, rest)):
+        _panels(kernel, call, machine, first, (panels, columns))
+
+
+def _panels(kernel: Cell, call: Call, machine: Machine, first: int, sizes: tuple[int, int]) -> None:
+    """Some panels from the first one on, of so many columns each.
+
+    Every operand has the axes (panel, 1, row, column).
+    """
+    (rows, _, terms), (panels, columns) = call.sizes, sizes
+    dtype, count = kernel.dtype, len(kernel.body)
+    size, panel = dtype.itemsize, kernel.products * terms * PANEL
+
+    def matrix(number: int) -> Any:
+        place = call.addresses[number] + first * PANEL * size
+        strides = (PANEL, 0, *call.strides[number], 1)
+        return machine.view(place, dtype, (panels, 1, rows, columns), strides)
+
+    def product(q: int) -> Any:
+        place = call.addresses[count + 1] + (first * panel + q * terms * PANEL) * size
+        weights = machine.view(place, dtype, (panels, 1, terms, columns), (panel, 0, PANEL, 1))
+        steps = (0, 0, *call.strides[count], 1)
+        state = machine.view(call.addresses[count], dtype, (panels, 1, rows, terms), steps)
+        loaded = machine.load(dtype, state), machine.load(dtype, weights)
+        return machine.contract(compute_type(dtype), *loaded)
+
+    def leaf(expr: Expr) -> Any:
+        if expr.op != "arg":
+            return _number(expr, call, machine)
+        number = int(expr.value or 0)
+        if number < kernel.products:
+            return product(number)
+        return machine.load(dtype, matrix(count + 2 + number - kernel.products))
+
+    for number, values in enumerate(evaluate(kernel.body, leaf, machine.arithmetic)):
+        machine.store(dtype, matrix(number), values)
 
 
 def _convolve(kernel: Convolve, call: Call, machine: Machine) -> None:

@@ -280,6 +280,38 @@ class Attend:
     dropout: bool = False
 
 
+PANEL = 16  # columns of a panel of weights
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """out[r, i] = body(p0[r, i], p1[r, i], ..., in[r, i], ...): a step of a recurrent layer.
+
+    The first `products` arguments of `body` are products: pq[r, i] = sum over s of state[r, s] *
+    w[q, s, i], s ascending, the others are inputs. w lies in panels of PANEL columns, by (panel, q,
+    s, column); columns past the last are any numbers. `body` has one expression per output.
+    Addresses: the outputs, state, w, the inputs. Sizes are (rows, width, terms), width being that
+    of the outputs, terms that of the state; a stride is that of an operand's rows, w has none. All
+    operands have the type `dtype`. Limits say which devices have it.
+    """
+
+    dtype: DType
+    products: int
+    inputs: int
+    body: tuple[Expr, ...]
+
+
 Kernel = (
-    Attend | Map | Rowwise | Scan | Contract | Gather | Scatter | Sort | Search | Library | Convolve
+    Attend
+    | Cell
+    | Map
+    | Rowwise
+    | Scan
+    | Contract
+    | Gather
+    | Scatter
+    | Sort
+    | Search
+    | Library
+    | Convolve
 )

@@ -9,6 +9,7 @@ from rushlight.core.dtypes import DType
 from rushlight.kernel.attend import operands_of, outputs_of
 from rushlight.kernel.shapes import (
     Attend,
+    Cell,
     Contract,
     Convolve,
     Gather,
@@ -78,6 +79,8 @@ def show(kernel: Kernel) -> str:
         options = f" with {', '.join(map(repr, kernel.options))}" if kernel.options else ""
         called = f"{kernel.library}.{kernel.function}({', '.join(names[split:])}){options}"
         return f"library\n  {', '.join(names[:split])} = {called}\n"
+    if isinstance(kernel, Cell):
+        return _cell(kernel)
     if isinstance(kernel, Search):
         passed = "line[r, :] <= wanted[r, k]" if kernel.right else "line[r, :] < wanted[r, k]"
         return f"search {kernel.dtype.name}\n  out[r, k] = count of {passed}\n"
@@ -100,6 +103,16 @@ def _attend(kernel: Attend) -> str:
         f"attend {kernel.dtype.name} {sizes}{', ' if marks else ''}{', '.join(marks)}\n"
         f"  {', '.join(outputs)} = {kernel.of} of {', '.join(names[len(outputs) :])}\n"
     )
+
+
+def _cell(kernel: Cell) -> str:
+    named, texts = bind(kernel.body)
+    lines = [f"cell {kernel.dtype.name} of {kernel.products} products", "  for r, i:"]
+    for q in range(kernel.products):
+        lines.append(f"    arg{q} = sum over s: state[r, s] * w[{q}, s, i]")
+    lines += [f"    {line}" for line in named]
+    lines += [f"    out{i}[r, i] = {text}" for i, text in enumerate(texts)]
+    return "\n".join(lines) + "\n"
 
 
 def _map(kernel: Map) -> str:

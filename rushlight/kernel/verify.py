@@ -23,6 +23,7 @@ from rushlight.kernel.attend import FORMS
 from rushlight.kernel.shapes import (
     SCATTERS,
     Attend,
+    Cell,
     Contract,
     Convolve,
     Kernel,
@@ -108,6 +109,8 @@ def verify(kernel: Kernel) -> None:
             len(kernel.ranks) == count,
             f"{kernel.function}: {count} operands but {len(kernel.ranks)} ranks",
         )
+    elif isinstance(kernel, Cell):
+        _cell(kernel)
     elif isinstance(kernel, Search):
         _need(kernel.dtype in NUMBER, f"search: elements cannot be {kernel.dtype.name}")
     else:
@@ -291,6 +294,17 @@ def _contract(kernel: Contract) -> None:
     _need(not kernel.scaled or kernel.dtype.kind == "f", "contract: only floats are scaled")
     adds = kernel.dtype.kind == "f" and not kernel.scaled
     _need(not kernel.added or adds, "contract: something is added to plain sums of floats alone")
+
+
+def _cell(kernel: Cell) -> None:
+    dtype = kernel.dtype
+    _need(dtype in FLOAT, f"cell: elements cannot be {dtype.name}")
+    _need(kernel.products > 0, "cell: there is no product")
+    _need(len(kernel.body) > 0, "cell: there is no output")
+    _stored("cell", (dtype,) * len(kernel.body), kernel.body)
+    given = (dtype,) * (kernel.products + kernel.inputs)
+    for i, body in enumerate(kernel.body):
+        _expressions(f"cell: body {i}", body, _leaves(given, (), (), ()))
 
 
 def _attend(kernel: Attend) -> None:

@@ -111,7 +111,8 @@ def test_edges_of_dots(dtype: DType, columns: bool) -> None:
         right = laid(b, "t")
         given = numbers(out, a, right)
         few, many = (m, n) if m <= n else (n, m)
-        run((ctypes.c_int64 * len(given))(*given), 0, -(-few // 64) * -(-many // 12))
+        width = 64 if few == 1 else 12
+        run((ctypes.c_int64 * len(given))(*given), 0, -(-few // 64) * -(-many // width))
         assert_near(out, a, b)
         out[:] = 7
         assert (room == 7).all(), "something else was written to"
@@ -135,6 +136,10 @@ def test_edges_of_tiles(layout: str) -> None:
 
 
 WAYS = [
+    (float32, "nt", (1, 512, 128), small.DOTS),
+    (float32, "nt", (300, 1, 5), small.DOTS),
+    (float64, "nt", (3, 64, 2000), small.DOTS),
+    (float32, "nt", (3, 3, 100), small.BLOCKS),
     (float32, "nt", (32, 256, 784), small.DOTS),
     (float32, "nt", (50, 37, 300), small.DOTS),
     (float32, "nt", (100, 23, 2000), small.DOTS),
@@ -190,6 +195,8 @@ def test_a_dot_product_has_the_same_bits_in_any_product() -> None:
     whole = (tensor(a) @ tensor(laid(b, "t"))).numpy()
     for rows in (slice(0, 40), slice(101, 150), slice(3, 90)):
         assert way_of(np.empty((40, 90), np.float32), a[rows], laid(b, "t"), float32) == small.DOTS
+        assert ((tensor(a[rows]) @ tensor(laid(b, "t"))).numpy() == whole[rows]).all()
+    for rows in (slice(7, 8), slice(20, 23)):  # a row alone has tiles of its own
         assert ((tensor(a[rows]) @ tensor(laid(b, "t"))).numpy() == whole[rows]).all()
 
 

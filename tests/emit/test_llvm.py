@@ -156,6 +156,13 @@ def test_anomaly_checks_of_a_sum_costs_two_instructions_a_vector():
     assert "fcmp" not in text
 
 
+def test_pairs_are_loaded_and_stored_side_by_side():
+    """Also those of a row's rest: nothing is gathered or scattered."""
+    for steps in (("e", "o", "1", "1"), ("1", "1", "e", "o")):
+        text = llvm.emit(Map((float32,) * 2, (float32,) * 2, (), (X, Y), 2, steps))
+        assert "gather" not in text and "scatter" not in text
+
+
 def test_no_function_is_called_for_elementary_functions():
     for name in ("exp", "log", "sin", "tanh", "erf", "normal"):
         outside = re.findall(r"declare .*@([\w.]+)\(", llvm.emit(KERNELS[name]))

@@ -19,6 +19,7 @@ from rushlight.core.dtypes import (
 from rushlight.kernel.interpret import signature, sort_arguments
 from rushlight.kernel.shapes import (
     Attend,
+    Cell,
     Contract,
     Convolve,
     Gather,
@@ -87,6 +88,7 @@ GOOD = [
     Scatter(bool_, int32, "set"),
     Sort(bfloat16, True),
     Search(float16, False),
+    Cell(float32, 1, 1, (X + Y,)),
     Scan(float16, (float32, bool_), s.const(0.0, float32), s.where(s.arg(1, bool_), TOP + X, TOP)),
 ]
 
@@ -168,6 +170,10 @@ BAD = {
     "contract narrow": (Contract(float64, float32), "float64 cannot be summed in float32"),
     "float index": (Gather(float32, float32), "indices are int32 or int64"),
     "search memory": (Search(bool_, False), "search: elements cannot be bool"),
+    "cell memory": (Cell(int32, 1, 0, (N,)), "cell: elements cannot be int32"),
+    "cell product": (Cell(float32, 0, 2, (X + Y,)), "cell: there is no product"),
+    "cell output": (Cell(float32, 1, 1, ()), "cell: there is no output"),
+    "cell input": (Cell(float32, 1, 0, (X + Y,)), "cell: body 0: there is no arg1"),
     "sort memory": (Sort(complex64, False), "sort: elements cannot be complex64"),
     "scan memory": (
         Scan(complex64, (), s.const(0, complex64), s.row(0, complex64)),
@@ -258,6 +264,14 @@ def test_show_scan():
     )
 
 
+def test_show_cell():
+    assert show(Cell(float32, 1, 1, (X + Y, X * Y))) == (
+        "cell float32 of 1 products\n  for r, i:\n"
+        "    arg0 = sum over s: state[r, s] * w[0, s, i]\n"
+        "    out0[r, i] = arg0 + arg1\n    out1[r, i] = arg0 * arg1\n"
+    )
+
+
 def test_show_keeps_parentheses_that_matter():
     assert "= (arg0 + arg1) * (arg0 - arg1)\n" in show(body((X + Y) * (X - Y)))
     assert "= arg0 - (arg1 - arg0)\n" in show(body(X - (Y - X)))
@@ -288,6 +302,7 @@ def test_signatures():
     assert signature(Scan(float32, (float32,), s.const(0.0, float32), TOP + X)).total == 2 + 3 + 6
     assert signature(Gather(float32, int64)).total == 4 + 4 + 9
     assert signature(Search(float32, True)).total == 3 + 3 + 6
+    assert signature(Cell(float32, 1, 1, (X + Y,))).total == 4 + 3 + 3
     assert signature(Sort(float32, False)).total == 3 + 4 + 9
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 import rushlight
@@ -267,3 +269,25 @@ def test_a_negative_target_is_no_target_of_kl_div():
     loss = F.kl_div(x, target, reduction="none")
     loss.sum().backward()
     assert loss.isnan().tolist() == target.grad.isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("count", [1, 40, 40_000])
+@pytest.mark.parametrize("kind", [rushlight.int32, rushlight.int64])
+def test_targets_out_of_range(count, kind, device):
+    logits = rushlight.zeros(count, 5).to(device)
+
+    def loss(bad, step=1, **named):
+        target = rushlight.full((count, step), 4, dtype=kind)
+        target[count // 2, 0] = bad
+        found = F.cross_entropy(logits, target.to(device)[:, 0], reduction="sum", **named)
+        return found.item()
+
+    for bad in (5, -1, -101, 1 << 20):
+        for step in (1, 3):
+            with pytest.raises(IndexError, match="cross_entropy"):
+                loss(bad, step)
+            assert loss(0, step) == pytest.approx(count * math.log(5), rel=1e-4)
+    for ignored in (7, -100, -1):
+        assert loss(ignored, ignore_index=ignored) == pytest.approx(
+            (count - 1) * math.log(5), rel=1e-4
+        )

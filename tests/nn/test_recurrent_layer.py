@@ -14,7 +14,8 @@ from rushlight.ops.create.creation import resolve_pool
 from rushlight.ops.nn import recurrent_layer, recurrent_steps
 from rushlight.ops.nn.recurrent import Weights, loop
 from rushlight.ops.nn.recurrent_gradient import Backward
-from rushlight.ops.nn.recurrent_launches import Launches, Layer
+from rushlight.ops.nn.recurrent_launches import Launches
+from rushlight.ops.nn.recurrent_sizes import Layer
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 COUNTS = {"equal": (3, 3, 3, 3, 3), "packed": (3, 3, 2, 2, 1), "one": (2,)}
@@ -38,9 +39,9 @@ def small_chunks(chunks):
     chunks(6 * 16 * 8)
 
 
-def operands(mode, counts, bias=True, shown=4, width=5, dtype=rl.float64, device="cpu"):
+def operands(mode, counts, bias=True, shown=4, width=5, dtype=rl.float64, device="cpu", hidden=4):
     rl.manual_seed(3)
-    rows, hidden = sum(counts), 4
+    rows = sum(counts)
     shapes = [(rows, width), (max(counts), shown)]
     shapes += [(max(counts), hidden)] if mode == "LSTM" else []
     gates = GATES[mode] * hidden
@@ -86,6 +87,35 @@ def test_is_the_loop_of_its_steps(mode, counts, reverse, bias, monkeypatch):
             assert all(map(rl.equal, again, made))
         with rl.no_grad():
             alone = run(recurrent_layer.layer, mode, given, steps, reverse)
+        assert all(map(rl.equal, alone, made))
+
+
+@pytest.mark.parametrize("mode", ["LSTM", "GRU"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("hidden", [20, 32])
+def test_a_layer_of_many_rows(mode, reverse, bias, hidden, chunks, monkeypatch):
+    """Steps are one kernel where the device has it: the same bits on every way of running."""
+    chunks(1 << 13)
+    counts = (9,) * 6 + (5,) * 5
+    for shown in (hidden, 12) if mode == "LSTM" else (hidden,):
+        given = operands(mode, counts, bias, shown, 24, rl.float32, hidden=hidden)
+        given = [(v.detach() / 5).requires_grad_() for v in given]  # or errors would grow
+        wide = [v.detach().double().requires_grad_() for v in given]
+        want = run(loop, mode, wide, counts, reverse)
+        want += gradients(want, wide)
+        made = run(recurrent_layer.layer, mode, given, counts, reverse)
+        made += gradients(made, given)
+        for a, b in zip(made, want, strict=True):
+            rl.testing.assert_close(a.double(), b, rtol=1e-4, atol=2e-4)
+        for keeps in (0, 1):
+            with monkeypatch.context() as patched:
+                patched.setattr(recurrent_layer, "_keeps", lambda *_, keeps=keeps: keeps)
+                again = run(recurrent_layer.layer, mode, given, counts, reverse)
+                again += gradients(again, given)
+            assert all(map(rl.equal, again, made))
+        with rl.no_grad():
+            alone = run(recurrent_layer.layer, mode, given, counts, reverse)
         assert all(map(rl.equal, alone, made))
 
 
@@ -270,6 +300,8 @@ def test_chunks_that_run_again_hold_their_states_once(chunks, reverse):
     assert len(launches.chunks) > 1 and most > batch
     states = 2 * (most + batch) * width
     steps = batch * (layer.gates + 2 * width)  # the states' part of gates, gradients of states
+    if launches.cells:  # no such part, but weights in panels and sums of biases
+        steps += layer.gates * (width + 1 - batch)
     assert sum(back.counts) <= most * layer.gates + states + steps
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import rushlight as rl
 import rushlight.nn.functional as F
+from rushlight.ops.family.build import noted_builds
+from rushlight.ops.view.windows import windows
 
 
 def test_select_takes_a_tensor():
@@ -54,3 +57,45 @@ def test_ravel_lies_row_by_row():
     assert rl.zeros(5, 2)[:, 0].ravel().is_contiguous() and rl.zeros(4, 5).t().ravel().stride() == (
         1,
     )
+
+
+APART = [
+    # Sizes, window, stride, dilation; windows touch, leave gaps, or are dilated and apart.
+    ((8, 6), (2, 2), (2, 2), (1, 1)),
+    ((7, 9), (2, 3), (2, 3), (1, 1)),
+    ((11, 12), (2, 2), (3, 4), (1, 1)),
+    ((9, 9), (1, 5), (1, 5), (1, 1)),
+    ((12, 14), (2, 3), (4, 6), (2, 2)),
+    ((5, 5), (4, 4), (2, 2), (1, 1)),
+    ((40,), (2,), (2,), (1,)),
+    ((4, 6, 34), (2, 2, 2), (2, 2, 2), (1, 1, 1)),
+    # Windows that share elements.
+    ((6, 6), (3, 2), (2, 2), (1, 1)),
+    ((9, 9), (2, 2), (2, 1), (2, 1)),
+]
+
+
+@pytest.mark.parametrize(("sizes", "kernel", "stride", "dilation"), APART)
+def test_windows_are_added_back(sizes, kernel, stride, dilation, device):
+    x = rl.zeros(2, *sizes).to(device).requires_grad_()
+    seen = windows(x, kernel, stride, dilation)
+    g = rl.arange(seen.numel()).reshape(seen.shape).float() % 61 + 1
+    want = np.zeros((2, *sizes), np.float32)
+    rank = len(sizes)
+    counts = seen.shape[1 : 1 + rank]
+    for at in np.ndindex(*counts, *kernel):
+        places = tuple(at[i] * stride[i] + at[rank + i] * dilation[i] for i in range(rank))
+        want[(slice(None), *places)] += g.numpy()[(slice(None), *at)]
+    seen.backward(g.to(device))
+    np.testing.assert_array_equal(x.grad.cpu().numpy(), want)
+
+
+def test_windows_apart_are_one_copy():
+    """Elements of two columns are stored side by side."""
+    x = rl.zeros(3, 10, 14).requires_grad_()
+    seen = windows(x, (2, 2), (2, 2), (1, 1))
+    g = rl.ones_like(seen)
+    with noted_builds() as built:
+        seen.backward(g)
+    (copy,) = built
+    assert copy.steps[:2] == ("e", "o")

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from rushlight.core.dtypes import ALL
 from rushlight.core.errors import BoundsError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.cpu import blas, convolve, memory, sorting, stub, threads
+from rushlight.devices.cpu import blas, cell, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.emit.llvm import attend, kernels
 from rushlight.kernel.key import key_of
-from rushlight.kernel.shapes import Contract, Convolve, Kernel, Library, Map, Sort
+from rushlight.kernel.shapes import Cell, Contract, Convolve, Kernel, Library, Map, Sort
 from rushlight.kernel.show import show
 
 # Scores of a head, those that a causal mask hides left out, up to which one kernel is faster than
@@ -39,6 +39,7 @@ class CpuDevice:
             asynchronous=False,
             largest_block=1 << 47,
             description=f"{platform.processor() or platform.machine()}, {threads.count()} threads",
+            cells=cell.types(),
             convolves=convolve.kinds(),
             least_scratch=convolve.least_scratch,
             attends=attend.widest(),
@@ -54,6 +55,8 @@ class CpuDevice:
             return "\n".join(map(self.emit, composed.kernels_of(kernel)))
         if isinstance(kernel, Convolve):
             return convolve.text(kernel)
+        if isinstance(kernel, Cell):
+            return cell.text(kernel)
         return show(kernel) if isinstance(kernel, Library) else kernels.emit(kernel)
 
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
@@ -64,6 +67,8 @@ class CpuDevice:
         runner = threads.runner()
         if isinstance(kernel, Convolve):
             return convolve.build(kernel, runner, lambda: pool_of(self.name))
+        if isinstance(kernel, Cell):
+            return cell.build(kernel, runner)
         if isinstance(kernel, Contract):
             launch = blas.build(kernel, runner, lambda: pool_of(self.name))
             if launch is not None:

@@ -1,9 +1,9 @@
 """A matrix product as dot products in registers, for operands dense along the sum, as in x @ w.T.
 
-A tile is ROWS rows of a by COLUMNS columns of b. The sum runs along the registers, so nothing is
-packed or transposed: each element of the result is one chain of fused multiply-adds per lane, k
-ascending, then the lanes are added in a fixed order. Its bits depend on k alone, not on the other
-rows and columns, nor on where a tile begins.
+A tile is ROWS rows of a by COLUMNS columns of b; of a single row, one by LINES columns. The sum
+runs along the registers, so nothing is packed or transposed: each element of the result is one
+chain of fused multiply-adds per lane, k ascending, then the lanes are added in a fixed order. Its
+bits depend on k alone, not on the other rows and columns, nor on the tile.
 """
 
 from __future__ import annotations
@@ -11,24 +11,30 @@ from __future__ import annotations
 from rushlight.core.dtypes import DType
 from rushlight.devices.cpu import tiles
 from rushlight.emit.llvm.body import load, pointer
-from rushlight.emit.llvm.terms import Term, ceil_div, where
+from rushlight.emit.llvm.terms import Term, ceil_div, larger, smaller, where
 from rushlight.emit.llvm.text import COMPUTE, Writer, suffix, vector
 
 ROWS, COLUMNS = 4, 6  # 24 registers of results, 4 of a, 1 of b
+LINES = 8  # registers of results, and of the matrix, of a matrix times a vector
 REGISTER = 64  # bytes
 FEW, MANY = 2 * COLUMNS, 64  # columns and rows of a task
 SHORTEST, LONGEST = 96, 1024  # sums
 MOST = 256  # rows or columns, whichever are fewer
 
 DOTS = (
-    "define internal void @dots(ptr readonly %a, i64 %a_row, ptr readonly %b, i64 %b_column, ptr "
-    "%c, i64 %c_row, i64 %c_column, "
+    "define internal void @dots{rows}(ptr readonly %a, i64 %a_row, ptr readonly %b, i64 %b_column, "
+    "ptr %c, i64 %c_row, i64 %c_column, "
     'i64 %height, i64 %width, i64 %k) noinline "prefer-vector-width"="512"'
 )
 
 
-def write_dots(declared: set[str], dtype: DType) -> str:
-    """@dots: c = a b for up to ROWS rows and COLUMNS columns.
+def functions(declared: set[str], dtype: DType) -> list[str]:
+    sizes = (ROWS, COLUMNS), (LINES, 1)
+    return [_write_dots(declared, dtype, rows, columns) for rows, columns in sizes]
+
+
+def _write_dots(declared: set[str], dtype: DType, most_rows: int, most_columns: int) -> str:
+    """@dots4: c = a b for up to four rows (`most_rows`), a multiple of four, and some columns.
 
     a's rows and b's columns are dense, c has any strides.
     """
@@ -37,13 +43,19 @@ def write_dots(declared: set[str], dtype: DType) -> str:
     scalar = COMPUTE[dtype]
     kind = vector(scalar, lanes)
     places = []
-    steps = (("%a", "%a_row", "%height", ROWS), ("%b", "%b_column", "%width", COLUMNS))
+    steps = (
+        ("%a", "%a_row", "%height", most_rows),
+        ("%b", "%b_column", "%width", most_columns),
+    )
     for base, step, size, most in steps:
         last = writer.sub(size, "1")
         # Lines past the end repeat the last one.
         numbers = [writer.smaller(str(i), last) for i in range(most)]
         places.append([pointer(writer, base, dtype, writer.mul(n, step)) for n in numbers])
-    sums = [[writer.slot(kind, "zeroinitializer") for _ in range(ROWS)] for _ in range(COLUMNS)]
+    sums = [
+        [writer.slot(kind, "zeroinitializer") for _ in range(most_rows)]
+        for _ in range(most_columns)
+    ]
     whole = writer.value(f"and i64 %k, {-lanes}")
     with writer.loop("0", "2") as part:  # the whole registers, then the rest
         first = writer.value(f"icmp eq i64 {part}, 0")
@@ -64,7 +76,7 @@ def write_dots(declared: set[str], dtype: DType) -> str:
                         slot, writer.call(kind, f"llvm.fma.{suffix(scalar, lanes)}", operands)
                     )
     _store(writer, dtype, [[writer.get(slot) for slot in column] for column in sums])
-    return writer.function(DOTS)
+    return writer.function(DOTS.format(rows=most_rows))
 
 
 def _first(writer: Writer, count: str, lanes: int) -> str:
@@ -82,14 +94,15 @@ def _store(writer: Writer, dtype: DType, sums: list[list[str]]) -> None:
     last = writer.sub("%height", "1")
     rows = [
         pointer(writer, "%c", dtype, writer.mul(writer.smaller(str(i), last), "%c_row"))
-        for i in range(ROWS)
+        for i in range(len(sums[0]))
     ]
     last = writer.sub("%width", "1")
     for number, column in enumerate(sums):
-        totals = _add_lanes(writer, dtype, column)
+        totals = [_add_lanes(writer, dtype, column[i : i + 4]) for i in range(0, len(rows), 4)]
         across = writer.mul(writer.smaller(str(number), last), "%c_column")
         for i, row in enumerate(rows):
-            value = writer.value(f"extractelement {vector(scalar, ROWS)} {totals}, i64 {i}")
+            lane = f"{vector(scalar, 4)} {totals[i // 4]}, i64 {i % 4}"
+            value = writer.value(f"extractelement {lane}")
             writer.line(
                 f"store {scalar} {value}, ptr {pointer(writer, row, dtype, across)}, align "
                 f"{dtype.itemsize}"
@@ -109,7 +122,7 @@ def _add_lanes(writer: Writer, dtype: DType, values: list[str]) -> str:
         values = [_added(writer, dtype, pair, halves, size) for pair in pairs]
         group *= 2
     value = values[0]
-    while size > ROWS:
+    while size > 4:
         halves = [list(range(size // 2)), list(range(size // 2, size))]
         value = _added(writer, dtype, (value, "poison"), halves, size)
         size //= 2
@@ -138,7 +151,8 @@ def blocks(sizes: list[Term]) -> list[Term]:
     """The rows and columns of a task, and the number of tasks down and across the product."""
     _, _, m, n, _ = sizes
     turn = turned(sizes)
-    rows, columns = where(turn, FEW, MANY), where(turn, MANY, FEW)
+    few = where(smaller(m, n).equals(1), MANY, FEW)
+    rows, columns = where(turn, few, MANY), where(turn, MANY, few)
     return [rows, columns, ceil_div(m, rows), ceil_div(n, columns)]
 
 
@@ -154,6 +168,12 @@ def suited(sizes: list[Term], along: Term, fewer: Term, tiled: Term) -> Term:
     few = (m <= MANY) & (k > 2 * tiles.DEPTH)
     some = (fewer <= MOST) & deep & ~tiled
     return along & (fewer >= ROWS) & (k >= SHORTEST) & (low | ((few | some) & (k <= LONGEST)))
+
+
+def lined(sizes: list[Term], along: Term, fewer: Term) -> Term:
+    """Whether it is a matrix times one vector, or a few; `along` and `fewer` as for `suited`."""
+    _, _, m, n, k = sizes
+    return along & (fewer < ROWS) & (larger(m, n) >= ROWS) & (k >= 1)
 
 
 def write_task(
@@ -178,16 +198,34 @@ def write_task(
     a_row, b_column = either("i64", steps[1][0], steps[2][1])
     c_row, c_column = either("i64", *steps[0])
     m, n = either("i64", *sizes[:2])
-    with writer.loop("0", n, str(COLUMNS)) as column:
-        width = writer.smaller(writer.sub(n, column), str(COLUMNS))
-        right = pointer(writer, b, dtype, writer.mul(column, b_column))
-        across = writer.mul(column, c_column)
-        with writer.loop("0", m, str(ROWS)) as row:
-            height = writer.smaller(writer.sub(m, row), str(ROWS))
-            left = pointer(writer, a, dtype, writer.mul(row, a_row))
-            target = pointer(writer, out, dtype, writer.add(across, writer.mul(row, c_row)))
-            operands = (
-                f"ptr {left}, i64 {a_row}, ptr {right}, i64 {b_column}, ptr {target}, i64 {c_row}, "
-                f"i64 {c_column}"
-            )
-            writer.line(f"call void @dots({operands}, i64 {height}, i64 {width}, i64 {sizes[2]})")
+
+    def line(place: str, step: str, number: str) -> str:
+        return pointer(writer, place, dtype, writer.mul(number, step))
+
+    single = writer.value(f"icmp eq i64 {m}, 1")
+    with writer.when(single), tiles.rows(writer, "0", n, LINES) as (column, width):
+        right, target = line(b, b_column, column), line(out, c_column, column)
+        lines = [(right, b_column), (a, a_row), (target, c_column)]
+        _call(writer, LINES, lines, c_row, (width, "1", sizes[2]))
+    with (
+        writer.when(writer.value(f"xor i1 {single}, true")),
+        tiles.rows(writer, "0", n, COLUMNS) as (column, width),
+    ):
+        right, target = line(b, b_column, column), line(out, c_column, column)
+        with tiles.rows(writer, "0", m, ROWS) as (row, height):
+            left = line(a, a_row, row), a_row
+            lines = [left, (right, b_column), (line(target, c_row, row), c_row)]
+            _call(writer, ROWS, lines, c_column, (height, width, sizes[2]))
+
+
+def _call(
+    writer: Writer,
+    rows: int,
+    places: list[tuple[str, str]],
+    c_column: str,
+    sizes: tuple[str, str, str],
+) -> None:
+    """One tile: a, b and c by their addresses and the steps of their lines; c has both steps."""
+    operands = ", ".join(f"ptr {place}, i64 {step}" for place, step in places)
+    numbers = ", ".join(f"i64 {size}" for size in sizes)
+    writer.line(f"call void @dots{rows}({operands}, i64 {c_column}, {numbers})")

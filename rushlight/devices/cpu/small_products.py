@@ -6,8 +6,8 @@
    the number of threads.
 2. BLOCKS: OpenBLAS has kernels that do not pack, for calls of up to LARGEST products, and up to
    FEW_RESULTS results where both operands are dense along the sum. It is given blocks of that size.
-3. DOTS: both operands are dense along the sum, as in x @ w.T (`dots`). The columns, or rows if they
-   are more, are read once.
+3. DOTS: both operands are dense along the sum, as in x @ w.T and in a matrix times a vector
+   (`dots`). The columns, or rows if they are more, are read once.
 4. TILES: the rest, as long as rows of the result are dense (`tiles`).
 5. LIBRARY: large products, which pay for packing, and all other layouts.
 6. The code of DOTS and TILES is built when the first product needs it: `counts`, which runs under
@@ -72,7 +72,7 @@ _KEPT: list[object] = []
 def text(dtype: DType, way: int) -> str:
     """The module of a way: kernel(args, begin, end)."""
     declared: set[str] = set()
-    made = [dots.write_dots(declared, dtype)] if way == DOTS else tiles.functions(declared)
+    made = dots.functions(declared, dtype) if way == DOTS else tiles.functions(declared)
     made.append(_kernel(declared, dtype, way))
     return "\n".join([*made, *sorted(declared), ""])
 
@@ -93,8 +93,9 @@ def plan(declared: set[str], dtype: DType) -> str:
     tiled = tiles.suited(sizes, steps) if dtype is float32 else Term(writer, "false", "i1")
     limit = SMALL if dtype is float32 else tiles.LARGE
     chosen, rows, columns = _library_blocks(sizes, steps, along, fewer, tiled, limit)
-    dotted = dots.suited(sizes, along, fewer, tiled)
-    way = where(chosen, BLOCKS, where(dotted, DOTS, where(tiled, TILES, LIBRARY)))
+    lined = dots.lined(sizes, along, fewer)
+    dotted = lined | dots.suited(sizes, along, fewer, tiled)
+    way = where(chosen & ~lined, BLOCKS, where(dotted, DOTS, where(tiled, TILES, LIBRARY)))
     ways: list[tuple[int, Callable[[], Sequence[Term]]]] = [
         (BLOCKS, lambda: even_blocks(m, n, rows, columns)),
         (DOTS, lambda: dots.blocks(sizes)),

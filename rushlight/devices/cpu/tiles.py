@@ -250,7 +250,7 @@ def write_task(
     """
     out, a, b = places
     height, width, k = sizes
-    tall = _tall_rows(Term(writer, height)).name
+    tall = tall_rows(Term(writer, height)).name
     with writer.loop("0", k, str(DEPTH)) as first:
         depth = writer.smaller(writer.sub(k, first), str(DEPTH))
         source = pointer(writer, b, float32, writer.mul(first, steps[2][0]))
@@ -274,7 +274,7 @@ def write_task(
                 )
 
 
-def _tall_rows(m: Term) -> Term:
+def tall_rows(m: Term) -> Term:
     """The rows that tiles of six take; tiles of four take a remainder of 1, 2, 3 or 4 rows."""
     over = m % HEIGHT
     most = where(over < 3, over + where(over.equals(0), 0, HEIGHT), where(over < 5, over, 0))

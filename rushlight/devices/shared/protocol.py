@@ -95,6 +95,7 @@ class Limits:
     # The scores of a head above which tiles of products are better, forward and backward.
     attends_most: tuple[int, int] | None = None
     attends_dense: bool = False  # Attend needs features that lie side by side
+    cells: tuple[DType, ...] = ()  # the types for which it builds Cell
     adds: tuple[DType, ...] = ()  # the types for which it builds Contract with `added`
     sorts: bool = False  # it builds Sort and Search as one kernel each; else they are composed
     computes: bool = True  # False: nothing runs, so there are no values to check

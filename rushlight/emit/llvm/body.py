@@ -392,29 +392,66 @@ def store(
     )
 
 
-def load_parts(writer: Writer, place: str, dtype: DType, odd: bool, width: int) -> str:
-    """The even or the odd ones of 2 `width` elements from `place` on, as compute values."""
-    scalar = STORED[dtype]
-    both = vector(scalar, 2 * width)
-    raw = writer.value(f"load {both}, ptr {place}, align {dtype.itemsize}")
+def load_parts(
+    writer: Writer, place: str, dtype: DType, odd: bool, width: int, both: str | None
+) -> str:
+    """The even or the odd ones of 2 `width` elements from `place` on, as compute values.
+
+    Lanes outside of `both`, a mask for all elements, are 0 and not read.
+    """
+    type_ = vector(STORED[dtype], 2 * width)
+    raw = _elements(writer, place, dtype, 2 * width, both)
     chosen = ", ".join(f"i32 {2 * k + odd}" for k in range(width))
     mask = f"{vector('i32', width)} <{chosen}>"
     return from_stored(
-        writer, writer.value(f"shufflevector {both} {raw}, {both} poison, {mask}"), dtype, width
+        writer, writer.value(f"shufflevector {type_} {raw}, {type_} poison, {mask}"), dtype, width
     )
 
 
-def store_parts(writer: Writer, even: str, odd: str, place: str, dtype: DType, width: int) -> None:
-    """The inverse of `load_parts`, for both."""
-    type_, both = vector(STORED[dtype], width), vector(STORED[dtype], 2 * width)
-    first, second = (to_stored(writer, x, dtype, width) for x in (even, odd))
+def store_parts(
+    writer: Writer,
+    parts: tuple[str, str],
+    place: str,
+    dtype: DType,
+    width: int,
+    masks: tuple[str | None, str | None],
+) -> None:
+    """The inverse of `load_parts`, for both; the masks are for a part and for all elements."""
+    type_ = vector(STORED[dtype], width)
+    first, second = (to_stored(writer, x, dtype, width) for x in parts)
     chosen = ", ".join(f"i32 {k}, i32 {k + width}" for k in range(width))
-    mask = f"{vector('i32', 2 * width)} <{chosen}>"
+    lanes = f"{vector('i32', 2 * width)} <{chosen}>"
     if writer.anomaly is not None:
-        writer.anomaly.store(first, dtype, width, None)
-        writer.anomaly.store(second, dtype, width, None)
-    raw = writer.value(f"shufflevector {type_} {first}, {type_} {second}, {mask}")
-    writer.line(f"store {both} {raw}, ptr {place}, align {dtype.itemsize}")
+        writer.anomaly.store(first, dtype, width, masks[0])
+        writer.anomaly.store(second, dtype, width, masks[0])
+    raw = writer.value(f"shufflevector {type_} {first}, {type_} {second}, {lanes}")
+    _put_elements(writer, raw, place, dtype, 2 * width, masks[1])
+
+
+def _elements(writer: Writer, place: str, dtype: DType, width: int, mask: str | None) -> str:
+    """Neighbours from `place` on, as they are stored."""
+    scalar = STORED[dtype]
+    type_, align = vector(scalar, width), dtype.itemsize
+    if mask is None:
+        return writer.value(f"load {type_}, ptr {place}, align {align}")
+    flags = vector("i1", width)
+    operands = [("ptr", place), ("i32", str(align)), (flags, mask), (type_, "zeroinitializer")]
+    return writer.call(type_, f"llvm.masked.load.{suffix(scalar, width)}.p0", operands)
+
+
+def _put_elements(
+    writer: Writer, raw: str, place: str, dtype: DType, width: int, mask: str | None
+) -> None:
+    scalar = STORED[dtype]
+    type_, align = vector(scalar, width), dtype.itemsize
+    if mask is None:
+        writer.line(f"store {type_} {raw}, ptr {place}, align {align}")
+        return
+    operands = [
+        *((type_, raw), ("ptr", place), ("i32", str(align))),
+        (vector("i1", width), mask),
+    ]
+    writer.call("void", f"llvm.masked.store.{suffix(scalar, width)}.p0", operands)
 
 
 def first_lanes(writer: Writer, count: str, width: int) -> str:

@@ -138,7 +138,7 @@ def _write_row(writer: Writer, frame: Frame, begin: str, end: str, index: str) -
         for part in range(unroll):
             row.write(writer.add(i, str(part * width)) if part else i, None)
     with writer.loop(position, end, str(width)) as i:
-        row.write(i, first_lanes(writer, writer.sub(end, i), width))
+        row.write(i, writer.sub(end, i))
 
 
 class Row:
@@ -175,9 +175,17 @@ class Row:
             1,
         )
 
-    def write(self, i: str, mask: str | None) -> None:
-        """The body for the elements from position i on: all loads, then all stores."""
+    def write(self, i: str, rest: str | None) -> None:
+        """The body for the elements from position i on: all loads, then all stores.
+
+        `rest`: there are so many, perhaps fewer than a vector has.
+        """
         writer, frame, width = self.writer, self.frame, self.width
+        mask = both = None
+        if rest is not None:
+            mask = first_lanes(writer, rest, width)
+            if "e" in frame.kernel.steps:
+                both = first_lanes(writer, writer.add(rest, rest), 2 * width)
         places = []
         for operand, base in zip(frame.operands, self.places, strict=True):
             offset = i if operand.step == "1" else writer.mul(i, operand.inner)
@@ -190,9 +198,10 @@ class Row:
                 k = int(expr.value or 0)
                 operand = frame.inputs[k]
                 place = places[len(frame.outputs) + k]
-                if operand.step in "eo" and mask is None:
-                    first = place if operand.step == "e" else places[len(frame.outputs) + k - 1]
-                    found = load_parts(writer, first, operand.dtype, operand.step == "o", width)
+                if operand.step in "eo":
+                    odd = operand.step == "o"
+                    first = places[len(frame.outputs) + k - odd]
+                    found = load_parts(writer, first, operand.dtype, odd, width, both)
                 else:
                     found = load(
                         writer, place, operand.dtype, operand.step, operand.inner, width, mask
@@ -210,9 +219,10 @@ class Row:
         for k, (operand, place, result) in enumerate(
             zip(frame.outputs, places, results, strict=False)
         ):
-            if operand.step in "eo" and mask is None:
+            if operand.step in "eo":
                 if operand.step == "e":
-                    store_parts(writer, result, results[k + 1], place, operand.dtype, width)
+                    parts = result, results[k + 1]
+                    store_parts(writer, parts, place, operand.dtype, width, (mask, both))
                 continue
             store(writer, result, place, operand.dtype, operand.step, operand.inner, width, mask)
 

@@ -60,8 +60,8 @@ def checked(
 
     def run(*args: Any) -> None:
         mine = words.pop() if words else _new_word()
-        launch(*args, mine[0], *tail)
-        status = mine[1]
+        place, status = mine
+        launch(*args, place, *tail)
         if status.value:
             bounds = "of its dimension" if limit is None else f"0 to {limit - 1}"
             raise BoundsError(f"{label}: an index is outside the range {bounds}")

@@ -256,6 +256,9 @@ def _beside(x: Value, picked: Left, left: Left) -> tuple[Value, Left]:
     ]
 
 
+WHOLE = slice(None)
+
+
 def part(x: Value, keys: Sequence[Any]) -> Value | None:
     """The view of x by ints, slices, None and `...`; None where a key is refused."""
     made, dim = x, 0
@@ -277,10 +280,11 @@ def part(x: Value, keys: Sequence[Any]) -> Value | None:
         elif key is Ellipsis:
             dim, left = dim + left, 0
         else:
-            if key.step is not None and key.step <= 0:
-                return None
-            start, stop, step = key.indices(made._spec.shape[dim])
-            made = views.slice_dim(made, dim, start, max(0, -(-(stop - start) // step)), step)
+            if key != WHOLE:
+                if key.step is not None and key.step <= 0:
+                    return None
+                start, stop, step = key.indices(made._spec.shape[dim])
+                made = views.slice_dim(made, dim, start, max(0, -(-(stop - start) // step)), step)
             dim += 1
     return made if made is not x else views.view(x, x._spec.shape)
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.cache import cached
-from rushlight.core.dtypes import FLOAT, INDEX, DType, float32, int64, uint8
+from rushlight.core.dtypes import FLOAT, INDEX, DType, float32, int32, int64, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Scratch
-from rushlight.kernel.shapes import Gather
-from rushlight.ops.family.build import built
+from rushlight.kernel.shapes import Gather, Reduce, Rowwise
+from rushlight.ops.family.build import built, step_of
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.rowwise import CHUNK, COMPUTE, DeclaredRow, Rows, call_rows
 from rushlight.ops.index.gather import checked, gather
@@ -23,7 +23,7 @@ from rushlight.ops.reduce.softmax import log_softmax
 from rushlight.ops.registry import composite
 from rushlight.ops.view import views
 from rushlight.scalar import build as s
-from rushlight.scalar.ir import Expr, arg, const
+from rushlight.scalar.ir import Expr, arg, const, param, row
 from rushlight.tape.record.op import Plan, Static
 from rushlight.tape.record.value import Value
 
@@ -77,7 +77,34 @@ class CrossEntropy(DeclaredRow):
 
 
 def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
-    """A launch that gathers from one row at the targets, to detect those out of range."""
+    """A launch that detects targets out of range."""
+    if not target.numel:
+        return lambda *_: None
+    # Other devices' status words are set by indexed kernels only; long folds have one thread.
+    few = pool.device.limits.host_memory and target.numel < 2 * CHUNK
+    check = (_fold_check if few else _gather_check)(pool, target, classes, ignored)
+    return checked(pool, check, "cross_entropy", classes)
+
+
+def _fold_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
+    """The largest of the status word and, for a target out of range, 1."""
+    index, word = arg(0, target.dtype), arg(1, int32)
+    end, spared = (param(i, target.dtype) for i in range(2))
+    bad = ((index < 0) | (index >= end)) & index.ne(spared)
+    passes = (Reduce("max", s.where(bad, const(1, int32), const(0, int32))),)
+    types, stores = (target.dtype, int32), (s.maximum(row(0, int32), word),)
+    step = target.strides[0]
+    kernel = Rowwise(
+        *((int32,), ("row",), types, (target.dtype,) * 2, passes, stores),
+        *("axis", ("0", step_of(step), "0")),
+    )
+    fold = built(pool, kernel)
+    tail = (1, target.numel, 1, 0, 0, 0, 0, step, 0, 0, 0, 0, classes, ignored)
+    return lambda address, place: fold(place, address, place, *tail)
+
+
+def _gather_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
+    """A gather from one row at the targets: many threads take part."""
     index = arg(0, target.dtype)
     place = s.where(index.eq(ignored), const(0, target.dtype), index)
     formula = Formula((target.dtype,), (), (target.dtype,), (place,))
@@ -92,7 +119,7 @@ def _range_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
             # The source's stride is 0: every index reads its first element; only the range matters.
             read(places, address, places, word, *sizes)
 
-    return checked(pool, run, "cross_entropy", classes) if target.numel else lambda *_: None
+    return run
 
 
 @cached

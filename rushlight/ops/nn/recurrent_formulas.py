@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from rushlight.core.dtypes import DType, compute_type
-from rushlight.kernel.shapes import Map, Reduce, Rowwise
+from rushlight.kernel.shapes import Cell, Map, Reduce, Rowwise
 from rushlight.ops.family.map import Formula
 from rushlight.ops.nn.activations import _share as gate
 from rushlight.scalar import build as s
@@ -65,10 +65,14 @@ def simple_step(dtype: DType, mode: str) -> Formula:
 def lstm_step(dtype: DType) -> Formula:
     """The gates i, f, g, o, the memory and the output, of four x, four h and the old memory."""
     *parts, c = _arguments(dtype, 9)
-    i, f, g, o = (x + h for x, h in zip(parts[:4], parts[4:], strict=True))
+    return _formula(dtype, 9, _lstm(parts[:4], parts[4:], c))
+
+
+def _lstm(x: Sequence[Expr], h: Sequence[Expr], c: Expr) -> list[Expr]:
+    i, f, g, o = (each + part for each, part in zip(x, h, strict=True))
     i, f, g, o = gate(i), gate(f), s.tanh(g), gate(o)
     c = f * c + i * g
-    return _formula(dtype, 9, [i, f, g, o, c, o * s.tanh(c)])
+    return [i, f, g, o, c, o * s.tanh(c)]
 
 
 @cache
@@ -85,11 +89,32 @@ def gru_step(dtype: DType, bias: bool) -> Formula:
     Of three x, three h, the old state and the bias of the state's part of n.
     """
     count = 8 if bias else 7
-    xr, xz, xn, hr, hz, hn, h, *rest = _arguments(dtype, count)
-    hn = hn + rest[0] if rest else hn
+    parts = _arguments(dtype, count)
+    return _formula(dtype, count, _gru(parts[:3], parts[3:6], *parts[6:]))
+
+
+def _gru(x: Sequence[Expr], state: Sequence[Expr], h: Expr, bias: Expr | None = None) -> list[Expr]:
+    (xr, xz, xn), (hr, hz, hn) = x, state
+    hn = hn if bias is None else hn + bias
     r, z = gate(xr + hr), gate(xz + hz)
     n = s.tanh(xn + r * hn)
-    return _formula(dtype, count, [r, z, n, hn, n + z * (h - n)])
+    return [r, z, n, hn, n + z * (h - n)]
+
+
+@cache
+def cell(dtype: DType, lstm: bool, bias: bool, whole: bool) -> Cell:
+    """A step with its products; the parts of h come first, then those of x, the old state, biases.
+
+    An LSTM's has four biases; a GRU's three of x, and that of the state's part of n. The results
+    are those of a step; without `whole` no gates, and nothing that a GRU keeps beside them.
+    """
+    count = 4 if lstm else 3
+    inputs = count + 1 + (4 if bias else 0)
+    parts = _arguments(dtype, count + inputs)
+    h, x, (old, *more) = parts[:count], parts[count : 2 * count], parts[2 * count :]
+    x = [each + b for each, b in zip(x, more, strict=False)] if bias else x
+    body = _lstm(x, h, old) if lstm else _gru(x, h, old, *more[3:])
+    return Cell(dtype, count, inputs, tuple(body if whole else body[4:]))
 
 
 # ---- derivatives of steps ----

@@ -8,7 +8,8 @@ from typing import Any
 from rushlight.core.shapes import numel
 from rushlight.ops.family.build import built
 from rushlight.ops.nn import recurrent_formulas as f
-from rushlight.ops.nn.recurrent_launches import Launches, Places
+from rushlight.ops.nn.recurrent_launches import Launches
+from rushlight.ops.nn.recurrent_sizes import Places
 from rushlight.ops.nn.recurrent_steps import START, Chunk
 from rushlight.ops.view.laid import copy_into
 
@@ -101,13 +102,15 @@ class Backward:
         }
 
     def __call__(self, *addresses: int) -> None:
-        launches = self.launches
+        launches, layer = self.launches, self.layer
         given = dict(zip(self.names, addresses, strict=True))
         with launches.scratch(*self.counts) as blocks:
             places = dict(zip(self.wanted, blocks, strict=False)) | given
-            if self.layer.is_lstm:
+            if layer.is_lstm:
                 places["part"] = places["before_c"]
             self._begin(places)
+            if layer.keeps < len(launches.chunks):
+                launches.begin(places, blocks[len(self.wanted) :])
             for number, chunk in enumerate(reversed(launches.chunks)):
                 here = self._chunk_places(chunk, places, blocks)
                 self._steps(chunk, here)
@@ -165,7 +168,7 @@ class Backward:
             step = layer.batch * width * launches.size
             here[after] = here[before] + (0 if layer.reverse else step)
             here[before] += step if layer.reverse else 0
-        launches.run(chunk, here, here["gates"], here["beside"], here["out"], scratch)
+        launches.run(chunk, here, here["gates"], here["beside"], here["out"], scratch, True)
 
     # ---- steps ----
 

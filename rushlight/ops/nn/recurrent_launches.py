@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type
@@ -13,125 +12,11 @@ from rushlight.kernel.shapes import Contract, Map
 from rushlight.ops.family.build import built
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.nn import recurrent_formulas as f
-from rushlight.ops.nn.recurrent_steps import INITIAL, START, Chunk, Piece, chunks_of
+from rushlight.ops.nn.recurrent_cells import Cells, has_cells, scratch_of
+from rushlight.ops.nn.recurrent_sizes import Layer, Places
+from rushlight.ops.nn.recurrent_steps import INITIAL, START, Chunk, Piece
 from rushlight.ops.view.laid import fill_kernel
 from rushlight.scalar.ir import arg
-
-GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
-
-Places = dict[str, int]  # addresses by the names of `Layer`
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """The sizes of one direction of a layer."""
-
-    mode: str
-    counts: tuple[int, ...]  # rows of each step, in time
-    reverse: bool
-    width: int  # of the input
-    hidden: int
-    shown: int  # the width of the output
-    bias: bool
-    keeps: int  # the last chunks of which all is saved; -1: no backward pass comes
-
-    @property
-    def is_lstm(self) -> bool:
-        return self.mode == "LSTM"
-
-    @property
-    def is_simple(self) -> bool:
-        return GATES[self.mode] == 1
-
-    @property
-    def projects(self) -> bool:
-        return self.shown != self.hidden
-
-    @property
-    def is_even(self) -> bool:
-        """Whether all steps have as many rows."""
-        return len(set(self.counts)) == 1
-
-    @property
-    def gates(self) -> int:
-        """The width of all gates."""
-        return GATES[self.mode] * self.hidden
-
-    @property
-    def rows(self) -> int:
-        return sum(self.counts)
-
-    @property
-    def batch(self) -> int:
-        return max(self.counts)
-
-    def chunks(self, dtype: DType) -> tuple[Chunk, ...]:
-        return chunks_of(self.counts, self.reverse, self.gates * dtype.itemsize)
-
-    def chunks_kept(self, dtype: DType) -> tuple[Chunk, ...]:
-        chunks = self.chunks(dtype)
-        return chunks[len(chunks) - max(self.keeps, 0) :]
-
-    # ---- names of operands, results and saves, in the order of a call ----
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        return ("h", "c") if self.is_lstm else ("h",)
-
-    @property
-    def weights(self) -> tuple[str, ...]:
-        return (
-            *("w_ih", "w_hh"),
-            *(("b_ih", "b_hh") if self.bias else ()),
-            *(("w_hr",) if self.projects else ()),
-        )
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("rows", *self.states, *self.weights)
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        return ("out", *[f"end_{s}" for s in self.states])
-
-    @property
-    def starts(self) -> tuple[str, ...]:
-        return tuple(f"start_{s}" for s in self.states)
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """What the backward pass reads of a chunk that it does not run again.
-
-        The gates after their activations, and `beside`: the memories, or the states' parts of n. A
-        simple layer's gates are its output.
-        """
-        return ("out",) if self.is_simple else ("out", "gates", "beside")
-
-    @property
-    def saves(self) -> tuple[str, ...]:
-        """The results that are saved only."""
-        starts = self.starts if self.keeps >= 0 else ()
-        return (*starts, *(self.kept[1:] if self.keeps > 0 else ()))
-
-    def shape(self, name: str, dtype: DType) -> Shape:
-        """The shape of an operand, a result or a save."""
-        widths = {"h": self.shown, "c": self.hidden}
-        if name in widths or name.startswith("end_"):
-            return self.batch, widths[name[-1]]
-        if name.startswith("start_"):
-            return sum(c.steps[0][1] for c in self.chunks(dtype)[1:]), widths[name[-1]]
-        if name in ("gates", "beside"):
-            rows = sum(c.rows for c in self.chunks_kept(dtype))
-            return rows, self.gates if name == "gates" else self.hidden
-        if name.startswith("b_"):
-            return (self.gates,)
-        return {
-            "rows": (self.rows, self.width),
-            "out": (self.rows, self.shown),
-            "w_ih": (self.gates, self.width),
-            "w_hh": (self.gates, self.shown),
-            "w_hr": (self.shown, self.hidden),
-        }[name]
 
 
 class Launches:
@@ -147,6 +32,15 @@ class Launches:
         self.contract = built(pool, Contract(dtype, compute))
         self.copy = built(pool, Map((dtype,), (dtype,), (), (arg(0, compute),), 0, ("1", "1")))
         self.fill = built(pool, fill_kernel(dtype))
+        self.cells = Cells(pool, layer, dtype) if has_cells(pool, layer, dtype) else None
+        if self.cells is None:
+            self.step = {n: self._step_of(n) for n in set(layer.counts)}
+            self.biases = {n: self._biases(n) for n in {chunk.rows for chunk in self.chunks}}
+
+    # ---- kernels ----
+
+    def _step_of(self, rows: int) -> Any:
+        layer, dtype = self.layer, self.dtype
         bias = layer.mode == "GRU" and layer.bias
         if layer.is_simple:
             formula = f.simple_step(dtype, layer.mode)
@@ -157,10 +51,7 @@ class Launches:
             "LSTM": [*[gates] * 4, hidden, hidden, *[gates] * 8, hidden],
             "GRU": [*[gates] * 3, hidden, hidden, *[gates] * 6, hidden, *([0] if bias else [])],
         }.get(layer.mode, [hidden] * 3)
-        self.step = {n: self.map(formula, n, hidden, strides) for n in set(layer.counts)}
-        self.biases = {n: self._biases(n) for n in {chunk.rows for chunk in self.chunks}}
-
-    # ---- kernels ----
+        return self.map(formula, rows, hidden, strides)
 
     def map(self, formula: Formula, rows: int, width: int, strides: Sequence[int]) -> Any:
         """A map over a matrix, operands by the strides of their rows, outputs first."""
@@ -226,16 +117,34 @@ class Launches:
         grows = any(a < b for a, b in zip(layer.counts, layer.counts[1:], strict=False))
         grows = grows or (layer.reverse and layer.counts[0] > layer.counts[-1])
         states = [layer.shown, layer.hidden] if grows else [0, 0]
-        each = (layer.gates, layer.hidden if layer.projects else 0, *states)
-        return [layer.batch * width for width in each]
+        gates = 0 if self.cells else layer.gates
+        each = (gates, layer.hidden if layer.projects else 0, *states)
+        panels = scratch_of(layer) if self.cells else (0, 0)
+        return [*[layer.batch * width for width in each], *panels]
+
+    def begin(self, places: Places, scratch: list[int]) -> None:
+        """What comes before the first chunk that is run."""
+        if self.cells is not None:
+            self.cells.begin(places, *scratch[-2:])
 
     def run(
-        self, chunk: Chunk, places: Places, gates: int, beside: int, out: int, scratch: list[int]
+        self,
+        chunk: Chunk,
+        places: Places,
+        gates: int,
+        beside: int,
+        out: int,
+        scratch: list[int],
+        whole: bool,
     ) -> None:
-        """Run a chunk's steps: gates, what is kept beside them, and outputs at these addresses."""
+        """Run a chunk's steps: gates, what is kept beside them, and outputs at these addresses.
+
+        The gates and, of a GRU, what is beside them are only there if `whole`.
+        """
         layer, size = self.layer, self.size
         self._from_inputs(chunk, places, gates)
-        from_state, inner, *joined = scratch
+        from_state, inner, *joined, panels, biases = scratch
+        weights = self.cells.weights(places, panels, biases) if self.cells else []
         before = self.start(chunk, places)
         width, hidden, shown = layer.gates * size, layer.hidden * size, layer.shown * size
         have = chunk.steps[0][1]
@@ -243,29 +152,48 @@ class Launches:
             if rows > have:  # some begin
                 before = self._grown(before, places, have, rows, joined)
             have = rows
-            self.times(from_state, before[0], places["w_hh"], rows, layer.gates, layer.shown)
-            x, new = gates + at * width, out + at * shown
+            x, new, kept = gates + at * width, out + at * shown, beside + at * hidden
+            h = inner if layer.projects else new
             parts = [*range(x, x + width, hidden)]
-            parts_of_state = [*range(from_state, from_state + width, hidden)]
-            step = self.step[rows]
-            if layer.is_simple:
-                step(new, x, from_state)
-            elif layer.is_lstm:
-                c, h = beside + at * hidden, inner if layer.projects else new
-                step(*parts, c, h, *parts, *parts_of_state, before[1])
-                if layer.projects:
-                    self.times(new, h, places["w_hr"], rows, layer.shown, layer.hidden)
+            if self.cells:
+                self.cells.step(rows, before, weights, parts, kept, h, whole)
             else:
-                bias = [places["b_hh"] + 2 * hidden] if layer.bias else []
-                kept = beside + at * hidden
-                step(*parts, kept, new, *parts, *parts_of_state, before[0], *bias)
-            before = [new, beside + at * hidden]
+                self._step(rows, before, from_state, parts, kept, h, places)
+            if layer.projects:
+                self.times(new, h, places["w_hr"], rows, layer.shown, layer.hidden)
+            before = [new, kept] if layer.is_lstm else [new]
+
+    def _step(
+        self,
+        rows: int,
+        before: list[int],
+        from_state: int,
+        parts: list[int],
+        kept: int,
+        new: int,
+        places: Places,
+    ) -> None:
+        """One step by a product and a map."""
+        layer, hidden = self.layer, self.layer.hidden * self.size
+        width = layer.gates * self.size
+        self.times(from_state, before[0], places["w_hh"], rows, layer.gates, layer.shown)
+        parts_of_state = [*range(from_state, from_state + width, hidden)]
+        step = self.step[rows]
+        if layer.is_simple:
+            step(new, *parts, from_state)
+        elif layer.is_lstm:
+            step(*parts, kept, new, *parts, *parts_of_state, before[1])
+        else:
+            bias = [places["b_hh"] + 2 * hidden] if layer.bias else []
+            step(*parts, kept, new, *parts, *parts_of_state, before[0], *bias)
 
     def _from_inputs(self, chunk: Chunk, places: Places, gates: int) -> None:
         """The inputs' part of a chunk's gates, with the biases but for that inside n."""
         layer, size = self.layer, self.size
         rows = places["rows"] + chunk.low * layer.width * size
         self.times(gates, rows, places["w_ih"], chunk.rows, layer.gates, layer.width)
+        if self.cells:  # which add the biases
+            return
         for add, column, names in self.biases[chunk.rows]:
             x = gates + column * size
             add(x, x, *[places[name] + column * size for name in names])
@@ -318,9 +246,10 @@ class Forward:
         launches, layer, size = self.launches, self.layer, self.launches.size
         places = dict(zip(self.names, addresses, strict=True))
         with launches.scratch(*self.wanted) as blocks:
-            *scratch, gates, beside = blocks[:6]
+            *scratch, gates, beside = blocks[:8]
             if layer.keeps < 0:
-                places |= zip(layer.starts, blocks[6:], strict=True)
+                places |= zip(layer.starts, blocks[8:], strict=True)
+            launches.begin(places, scratch)
             for chunk in launches.chunks:
                 out = places["out"] + chunk.low * layer.shown * size
                 made = (gates, beside)
@@ -328,7 +257,7 @@ class Forward:
                     made = (out, 0)
                 elif chunk in launches.kept:
                     made = launches.kept_at(chunk, places)
-                launches.run(chunk, places, *made, out, scratch)
+                launches.run(chunk, places, *made, out, scratch, chunk in launches.kept)
                 self._hand_on(chunk, places, (out, made[1]))
 
     def _hand_on(self, chunk: Chunk, places: Places, made: tuple[int, int]) -> None:

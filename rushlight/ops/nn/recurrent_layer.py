@@ -16,8 +16,10 @@ from rushlight.core.shapes import Spec, numel
 from rushlight.devices.shared.allocator import room_for
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.nn.recurrent import States, Weights, loop
+from rushlight.ops.nn.recurrent_cells import has_cells, scratch_of
 from rushlight.ops.nn.recurrent_gradient import PART, Backward
-from rushlight.ops.nn.recurrent_launches import GATES, Forward, Launches, Layer
+from rushlight.ops.nn.recurrent_launches import Forward, Launches
+from rushlight.ops.nn.recurrent_sizes import GATES, Layer
 from rushlight.ops.view import views
 from rushlight.tape.memory.requirement import gradient_bytes, leaves_to_come
 from rushlight.tape.record import call
@@ -213,6 +215,8 @@ def _keeps(layer: Layer, operands: Sequence[Value], later: int) -> int:
 
     states = layer.shown + (layer.hidden if layer.is_lstm else 0)
     scratch = _scratch_bytes(layer, most, states, size)
+    if has_cells(pool, layer, spec.dtype):
+        scratch += sum(room_for(count * size) for count in scratch_of(layer))
     needed = nbytes("out", "out") + (1 + later) * nbytes(*layer.starts)
     room = pool.limit - pool.live - needed - scratch - gradient_bytes(leaves_to_come(pool))
     each = (layer.gates + layer.hidden) * size

@@ -11,6 +11,9 @@
    sequences end, where it grows (against time) some begin with their initial state.
 5. Where all steps have as many rows, and a chunk is run again, the states before its steps are the
    states after them a step further: both are one block, with a step more than the chunk has.
+6. Where the device builds Cell, a step of a gated layer is one such kernel, whose weights a call
+   copies to panels first. Sizes and the device alone decide, so a layer has the same bits whether
+   its gates are saved, made again, or not needed.
 """
 
 from __future__ import annotations

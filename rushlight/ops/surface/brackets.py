@@ -26,10 +26,8 @@ def _is_plain(key: Any) -> bool:
     return kind is int or key is None or key is Ellipsis
 
 
-def _is_number(key: Any) -> bool:
-    """Whether an entry of a key is a 0-dim index that can be read."""
-    if not isinstance(key, Value):
-        return False
+def _is_number(key: Value) -> bool:
+    """Whether a key is a 0-dim index that can be read."""
     return not key._spec.shape and key._spec.dtype in INDEX and not key._spec.hidden
 
 
@@ -52,16 +50,20 @@ def get_item(x: Value, key: Any) -> Value:
     if key.__class__ is int:
         made = views.pick(x, 0, key)
         return subscript.get_item(x, key) if made is None else made
-    if _is_number(key):
-        made = views.pick(x, 0, int(read_back.read(key)[0]))
-        if made is not None:
-            return made
+    if isinstance(key, Value):
+        if key._spec.shape and key._spec.dtype in INDEX:
+            return _get_at(x, key)
+        if _is_number(key):
+            made = views.pick(x, 0, int(read_back.read(key)[0]))
+            if made is not None:
+                return made
+        return subscript.get_item(x, key)  # masks and 0-dim indices are read
     keys = key if key.__class__ is tuple else (key,)
     indices = 0
     for k in keys:
         if isinstance(k, Value):
             if k._spec.dtype not in INDEX or not k._spec.shape:
-                return subscript.get_item(x, key)  # masks and 0-dim indices are read
+                return subscript.get_item(x, key)
             indices += 1
         elif not _is_plain(k):
             return subscript.get_item(x, key)
@@ -83,10 +85,14 @@ def set_item(x: Value, key: Any, value: Any) -> None:
     number = value.__class__ is float or value.__class__ is int
     usual = all(map(_is_plain, keys)) and (not number or x._spec.dtype.kind == "f")
     if usual and (number or isinstance(value, Value)):
+        seen = subscript.part(x, keys)
+        if seen is not None and not number and len(value._spec.shape) > len(seen._spec.shape):
+            seen = None
+        if seen is not None and inplace.copied_at_once(seen, value):
+            return
         # A write refuses memory that overlaps itself.
         inplace.check_record(x, "x[...] = value")
-        seen = subscript.part(x, keys)
-        if seen is not None and (number or len(value._spec.shape) <= len(seen._spec.shape)):
+        if seen is not None:
             inplace.copy_(seen, value)
             return
     subscript.set_item(x, key, value)

@@ -503,9 +503,16 @@ _assign = Assign("assign", "A value stored in another's place.")
 name_operands(_assign.name, "self", "source")
 
 
+def copied_at_once(target: Value, source: Any) -> bool:
+    """Whether the source is stored now, by the plan of an earlier `copy_`."""
+    kind = source._spec if isinstance(source, Value) else source.__class__
+    plan = _KNOWN.get((_assign, target._spec, kind))
+    return plan is not None and launched(plan, target, (source,))
+
+
 def copy_(target: Value, source: Any) -> Value:
     """Store a tensor or a number in the target, broadcast and cast as needed."""
-    if _at_once(_assign, target, (source,)):
+    if copied_at_once(target, source):
         return target
     if isinstance(source, Value):
         source = brought(source, target._spec.device)

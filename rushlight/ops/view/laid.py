@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type
@@ -24,13 +25,24 @@ def fill_kernel(dtype: DType) -> Map:
 
 
 def copy_into(
-    pool: Any, dtype: DType, shape: Shape, target: Shape, source: Shape, count: int = 1
+    pool: Any,
+    dtype: DType,
+    shape: Shape,
+    target: Shape,
+    source: Shape,
+    count: int = 1,
+    beside: bool = False,
 ) -> tuple[Any, tuple[int, ...]]:
-    """A launch that copies tensors between two layouts of one shape, and its numbers."""
+    """A launch that copies tensors between two layouts of one shape, and its numbers.
+
+    `beside`: of two, the second's target begins an element after the first's.
+    """
     values = tuple(arg(i, compute_type(dtype)) for i in range(count))
     formula = Formula((dtype,) * count, (), (dtype,) * count, values)
     sizes, (to, of) = collapse(shape, (target, source))
     kernel, tail = map_kernel(formula, sizes, [to] * count + [of] * count, count)
+    if beside and dtype.kind != "c" and kernel.rank and to[-1] == 2:
+        kernel = replace(kernel, steps=("e", "o", *kernel.steps[2:]))
     return built(pool, kernel), tail
 
 

@@ -197,7 +197,10 @@ _slice: View = View(
 def slice_dim(x: Value, dim: int, start: int, count: int, step: int = 1) -> Value:
     if start == 0 and step == 1 and count == x._spec.shape[dim]:
         return x
-    return call.call(_slice, (x,), (dim, count, step), (start,))
+    plan = _slice.plans.get(((dim, count, step), x._spec))
+    if plan is None or not plan.outs or (state := get_state()).special:
+        return call.call(_slice, (x,), (dim, count, step), (start,))
+    return call.run_view(plan, x, (start,), start * plan.stride, state)
 
 
 @composite("narrow", fresh=True)
@@ -335,8 +338,7 @@ def broadcast_copy(x: Value, shape: Shape) -> Value:
     return e.clone(x)
 
 
-# ---- any view of a base, by shape, strides and offset: what slices and in-place writes are made of
-# ----
+# ---- any view of a base, by shape, strides and offset: slices and writes are made of them ----
 
 as_strided = View(
     "as_strided",
@@ -485,15 +487,15 @@ def write_zero(g: Value, seen: Any) -> Value:
 
 
 def _plan_cat(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
-    """A launch for every two neighbours of equal layout, and one for each other."""
+    """A launch for two neighbours of equal layout, or four: more streams slow large copies down."""
     dim, shape = static
     out = Spec.of(check_devices("cat", ins), ins[0].dtype, shape, joined_strides(ins, shape))
     steps = []
-    starts = list(accumulate((0, *[spec.shape[dim] for spec in ins])))
-    first = 0
+    starts, first = list(accumulate((0, *[spec.shape[dim] for spec in ins]))), 0
     while first < len(ins):
         spec = ins[first]
-        count = 2 if first + 1 < len(ins) and ins[first + 1] is spec else 1
+        near = ins[first : first + (4 if spec.numel <= 1 << 16 else 2)]
+        count = next((i for i, other in enumerate(near) if other is not spec), len(near))
         if spec.numel:
             copy, tail = copy_into(
                 out.device, out.dtype, spec.shape, out.strides, spec.strides, count

@@ -16,7 +16,7 @@ from rushlight.ops.family.kernel_op import KernelOp
 from rushlight.ops.family.map import Formula, map_kernel
 from rushlight.ops.family.view import View, shift_none
 from rushlight.ops.view import views
-from rushlight.ops.view.laid import fill_kernel
+from rushlight.ops.view.laid import copy_into, fill_kernel
 from rushlight.scalar.ir import arg
 from rushlight.tape.record import call
 from rushlight.tape.record.op import Op, Plan, Static
@@ -78,6 +78,44 @@ _windows = View(
 )
 
 
+def _is_apart(shape: Shape, kernel: Sizes, stride: Sizes, dilation: Sizes) -> bool:
+    """Whether windows share no element."""
+    sizes = zip(shape[len(shape) - len(kernel) :], kernel, stride, dilation, strict=True)
+    return all(s >= d * (k - 1) + 1 or s > n - d * (k - 1) - 1 for n, k, s, d in sizes)
+
+
+def _plan_place(
+    op: Op, ins: Sequence[Spec], static: Static, out: Spec, seen_strides: Shape
+) -> Plan:
+    """Windows that share no element: copies, over zeros where they leave elements out.
+
+    A copy takes two of a window's columns; the windows of a row lie along its last dimension.
+    """
+    (g,) = ins
+    pool: Any = g.device
+    rank = len(static[1])
+    lead, columns = len(g.shape) - 2 * rank, g.shape[-1]
+    inner = [d for i in range(rank - 1) for d in (lead + i, lead + rank + i)]
+    order = (*range(lead), *inner, lead + rank - 1)
+    shape, to, of = (tuple(n[d] for d in order) for n in (g.shape, seen_strides, g.strides))
+    steps = [st[-1] * g.dtype.itemsize for st in (seen_strides, g.strides)]
+    copies = []
+    for first in range(0, columns if g.numel else 0, 2):
+        chosen = range(first, min(first + 2, columns))
+        beside = len(chosen) == 2 and seen_strides[-1] == 1
+        copy, tail = copy_into(pool, g.dtype, shape, to, of, len(chosen), beside)
+        copies.append((copy, tail, [[i * step for i in chosen] for step in steps]))
+    fill = built(pool, fill_kernel(g.dtype)) if g.numel < out.numel else None
+
+    def launch(target: int, gradient: int) -> None:
+        if fill is not None:
+            fill(target, out.numel)
+        for copy, tail, (to, of) in copies:
+            copy(*[target + at for at in to], *[gradient + at for at in of], *tail)
+
+    return Plan(op, ins, [out], launch, static)
+
+
 def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
     """The transpose of windows: their elements added at their positions, in a fixed order."""
     (g,) = ins
@@ -92,6 +130,8 @@ def _plan_fold(op: Op, ins: Sequence[Spec], static: Static) -> Plan:
         raise ShapeError(
             f"fold_windows: {g!r} is not the windows {list(seen_shape)} of {list(shape)}"
         )
+    if _is_apart(shape, kernel, stride, dilation):
+        return _plan_place(op, ins, static, out, seen_strides)
     inner = len(seen_shape) - len(kernel)
     compute = compute_type(g.dtype)
     formula = Formula((g.dtype, g.dtype), (), (g.dtype,), (arg(0, compute) + arg(1, compute),))

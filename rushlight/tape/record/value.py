@@ -53,8 +53,12 @@ class Value:
 
 
 def history_of(value: Value) -> int:
-    # A `__getattr__` with the default would make every read of every slot slow.
-    return getattr(value, "_history", 0)
+    # A `__getattr__` with the default would make every read of every slot slow. Reading an unset
+    # slot takes a tenth of a small call, so it is set the first time.
+    found: int | None = getattr(value, "_history", None)
+    if found is None:
+        found = value._history = 0
+    return found
 
 
 class Leaf:
