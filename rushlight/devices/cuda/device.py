@@ -23,7 +23,7 @@ from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_la
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import numbered, pool_of
 from rushlight.emit.cuda import attend
 from rushlight.emit.cuda.kernels import emit, entry_name
 from rushlight.emit.cuda.lists import emit_list, list_name
@@ -53,10 +53,9 @@ _LABELLING = locks.lock()
 class CudaDevice:
     """One GPU. See the Device protocol."""
 
-    name = "cuda"
-
-    def __init__(self) -> None:
-        self.session = open_session()
+    def __init__(self, number: int = 0) -> None:
+        self.name = numbered("cuda", number)
+        self.session = open_session(number)
         self.runtime = self.session.runtime
         self.memory = DriverMemory(self.runtime)
         self.limits = self._describe()
