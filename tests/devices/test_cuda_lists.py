@@ -41,7 +41,7 @@ SUM = Rowwise(
 
 def read(kernel: Map | Rowwise, act: tuple[Any, ...], size: int) -> dict[str, Any]:
     """The arguments of a launch, from kernelParams."""
-    _, blocks, threads, packed, _ = act
+    _, blocks, _, packed, _ = act
     extra = 2 if isinstance(kernel, Rowwise) else 0
     count = 2 + len(kernel.params) + extra
     places = (ctypes.c_void_p * count).from_address(packed)
