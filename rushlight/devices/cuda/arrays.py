@@ -45,7 +45,8 @@ def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch
     if function is None or session.is_hip:
         return None
     cupy, errstate = session.cupy, importlib.import_module("cupyx").errstate
-    count, dtypes = len(kernel.outputs), kernel.outputs + kernel.inputs
+    count = len(kernel.outputs)
+    kinds = [np.dtype(dtype.name) for dtype in kernel.outputs + kernel.inputs]
 
     def allocate(nbytes: int) -> Any:
         block = _Block(pool(), room_for(nbytes)) if nbytes else None
@@ -56,11 +57,11 @@ def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch
         arrays = [
             cupy.ndarray(
                 shape,
-                np.dtype(dtype.name),
-                _pointer(session, address, math.prod(shape) * dtype.itemsize, None),
+                kind,
+                _pointer(session, address, math.prod(shape) * kind.itemsize, None),
             )
-            for address, dtype, shape in zip(
-                call.addresses, dtypes, shapes_of(kernel, call.sizes), strict=True
+            for address, kind, shape in zip(
+                call.addresses, kinds, shapes_of(kernel, call.sizes), strict=True
             )
         ]
         session.use()
