@@ -1,7 +1,7 @@
 """Solvers on CUDA, with NumPy's arrays in place of CuPy's and routines that work on addresses.
 
-The routines are those of cuBLAS and cuSOLVER as far as `devices/cuda/lapack.py` calls them: they see
-columns, and take whole numbers for addresses. CuPy's kernels are compiled for the host.
+The routines are those of cuBLAS and cuSOLVER as far as `devices/cuda/lapack.py` calls them: they
+see columns, and take whole numbers for addresses. CuPy's kernels are compiled for the host.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ class ElementwiseKernel:
         self.params = [param.split() for param in f"{ins}, {outs}".split(", ")]
 
     def __call__(self, *given: Any) -> None:
-        taken, elements, values = [], [], []
+        taken, elements, values, kept = [], [], [], []
         for words, value in zip(self.params, given, strict=True):
             kind, name = _KINDS[words[-2]], words[-1]
             if isinstance(value, int):
                 taken.append(f"{kind} {name}")
                 values.append(ctypes.c_longlong(value))
                 continue
+            # An element of what is not raw is found by its strides.
+            value = value if words[0] == "raw" else np.ascontiguousarray(value)
+            kept.append(value)
             values.append(ctypes.c_void_p(value.ctypes.data))
             if words[0] == "raw":
                 taken.append(f"{kind}* {name}")
@@ -98,7 +101,8 @@ class Routines:
         return 8
 
     def getrf(
-        self, handle: int, rows: int, columns: int, a: int, lead: int, work: int, pivots: int, info: int
+        self, handle: int, rows: int, columns: int, a: int, lead: int, work: int, pivots: int,
+        info: int,
     ) -> None:  # fmt: skip
         assert lead == rows
         matrix, order = at(a, (rows, columns), self.kind), at(pivots, (min(rows, columns),), "i4")
@@ -158,6 +162,47 @@ class Routines:
         pairs = zip(at(places, (batch,), np.uintp), at(targets, (batch,), np.uintp), strict=True)
         for a, b in pairs:
             self.trsm(*how, int(a), lead, int(b), lead_b)
+
+    def geqrf_bufferSize(self, handle: int, rows: int, columns: int, a: int, lead: int) -> int:
+        return 8
+
+    def orgqr_bufferSize(
+        self, handle: int, rows: int, columns: int, k: int, a: int, lead: int, tau: int
+    ) -> int:
+        return 16
+
+    def geqrf(
+        self, handle: int, rows: int, columns: int, a: int, lead: int, tau: int, work: int,
+        room: int, info: int,
+    ) -> None:  # fmt: skip
+        assert (lead, room) == (rows, 8)
+        matrix, factors = (
+            at(a, (rows, columns), self.kind),
+            at(tau, (min(rows, columns),), self.kind),
+        )
+        for k in range(len(factors)):
+            column = matrix[k:, k].copy()
+            norm = np.linalg.norm(column)
+            first = -norm if column[0] >= 0 else norm
+            factors[k] = (first - column[0]) / first if len(column) > 1 else 0
+            if factors[k] == 0:
+                continue
+            v = column / (column[0] - first)
+            v[0] = 1
+            matrix[k:, k:] -= factors[k] * np.outer(v, v @ matrix[k:, k:])
+            matrix[k + 1 :, k] = v[1:]
+
+    def orgqr(
+        self, handle: int, rows: int, columns: int, k: int, a: int, lead: int, tau: int,
+        work: int, room: int, info: int,
+    ) -> None:  # fmt: skip
+        assert (lead, room) == (rows, 16)
+        matrix, factors = at(a, (rows, columns), self.kind), at(tau, (k,), self.kind)
+        q = np.eye(rows, columns)
+        for j in reversed(range(k)):
+            v = np.concatenate([np.zeros(j), [1.0], matrix[j + 1 :, j]])
+            q -= factors[j] * np.outer(v, v @ q)
+        matrix[...] = q
 
     def potrf(
         self, handle: int, uplo: int, n: int, a: int, lead: int, work: int, room: int, info: int
@@ -312,3 +357,23 @@ def test_cholesky_of_nothing() -> None:
     outs = [room((2, 0, 0), np.float64), room((2,), np.int32)]
     lapack.cholesky(outs, [ours(np.ones((2, 0, 0)))], False, "linalg.cholesky")
     assert outs[1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+@pytest.mark.parametrize("batch, rows, columns", [(1, 4, 4), (3, 5, 3), (2, 3, 5), (2, 1, 1)])
+def test_qr(batch: int, rows: int, columns: int, mode: str) -> None:
+    a = np.random.default_rng(4).standard_normal((batch, rows, columns))
+    want = [np.linalg.qr(one, mode) for one in a]
+    shapes = [x.shape for x in ((want[0],) if mode == "r" else want[0])]
+    outs = [room((batch, *shape), np.float64) for shape in shapes]
+    lapack.qr(outs, [ours(a)], mode)
+    r = np.asarray(outs[-1])
+    assert not np.tril(r, -1).any()
+    if mode == "r":
+        found = np.abs(r)
+        np.testing.assert_allclose(found, np.abs(np.stack(want)), rtol=1e-9, atol=1e-9)
+        return
+    q = np.asarray(outs[0])
+    np.testing.assert_allclose(q @ r, a, rtol=1e-9, atol=1e-9)
+    one = np.broadcast_to(np.eye(q.shape[-1]), (batch, q.shape[-1], q.shape[-1]))
+    np.testing.assert_allclose(q.swapaxes(-1, -2) @ q, one, rtol=1e-9, atol=1e-9)

@@ -240,6 +240,55 @@ def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
     cholesky_solve(outs, [ins[0], one], upper)
 
 
+@functools.cache
+def _upper() -> Any:
+    """The upper triangle of each matrix, zeros below."""
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        "T x, int64 rows, int64 columns",
+        "T y",
+        "y = i % columns < i / columns % rows ? T(0) : x",
+        "upper_triangle",
+    )
+
+
+def qr(outs: Arrays, ins: Arrays, mode: str) -> None:
+    """Q and R; R alone with mode "r". CuPy's own waits for the device, to check its arguments."""
+    import cupy
+
+    (a,), r = ins, outs[-1]
+    batch, rows, columns = a.shape
+    if not a.size:
+        host.qr(outs, ins, mode)
+        return
+    least = min(rows, columns)
+    made, answer = _columns(a), cupy.empty(1, np.int32).data
+    factors = cupy.empty((batch, least), made.dtype)
+    run, handle = _cusolver(made, "geqrf")
+    room, _ = _cusolver(made, "geqrf_bufferSize")
+    count = room(handle, rows, columns, made.data.ptr, rows)
+    work = cupy.empty(count, made.dtype)
+    for place, tau in zip(_starts(made), _starts(factors), strict=True):
+        run(handle, rows, columns, place, rows, tau, work.data.ptr, count, answer.ptr)
+    _upper()(made.swapaxes(-1, -2)[:, : r.shape[1]], r.shape[1], columns, r)
+    if mode == "r":
+        return
+    q = outs[0]
+    across = q.shape[-1]
+    if across != columns:
+        reflectors, made = made, cupy.empty((batch, across, rows), made.dtype)
+        made[:, :least] = reflectors[:, :least]
+    name = "ungqr" if made.dtype.kind == "c" else "orgqr"
+    run, _ = _cusolver(made, name)
+    room, _ = _cusolver(made, f"{name}_bufferSize")
+    count = room(handle, rows, across, least, made.data.ptr, rows, factors.data.ptr)
+    work = cupy.empty(count, made.dtype)
+    for place, tau in zip(_starts(made), _starts(factors), strict=True):
+        run(handle, rows, across, least, place, rows, tau, work.data.ptr, count, answer.ptr)
+    q[...] = made.swapaxes(-1, -2)
+
+
 def _diagonal(a: Array) -> tuple[Array, Array]:
     """The diagonal of U, and the sign of the exchanges."""
     import cupy
@@ -288,6 +337,7 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
         det,
         lstsq,
         lu_factor,
+        qr,
         slogdet,
         solve,
         triangular,
@@ -296,7 +346,6 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
         host.eigh,
         host.eigvalsh,
         host.pinv,
-        host.qr,
         host.svd,
         host.svdvals,
     )
