@@ -325,14 +325,17 @@ class GradScaler:
         self._enabled = enabled
         # By optimiser with unscaled gradients: 1.0 where they are not all finite, on their device.
         self._found: dict[int, Tensor] = {}
+        self._finite: dict[int, bool] = {}  # likewise, where the host knows
         self._stepped: set[int] = set()
 
-    def _scale_on(self, device: Any) -> Tensor:
-        """The scale on a device, or where it is; its home is the first device that asks."""
+    def _beside(self, value: Any) -> Tensor:
+        """The scale on the device of a value; its home is that of the first one."""
         if self._scale is None:
-            self._put(self._init_scale, self._init_growth_tracker, device)
+            self._put(self._init_scale, self._init_growth_tracker, value.device)
         assert self._scale is not None
-        return self._scale if device is None else self._scale.to(device=device, non_blocking=True)
+        if self._scale._spec.device is part_of(value)._spec.device:
+            return self._scale
+        return self._scale.to(device=value.device, non_blocking=True)
 
     def _put(self, scale: float, good: int, device: Any) -> None:
         made: Any = creation.full((), scale, dtype=float32, device=device)
@@ -344,7 +347,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._scale_on(outputs.device)
+            return outputs * self._beside(outputs)
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(v) for v in outputs)
         raise TypeError(f"GradScaler.scale: tensors are scaled, got {type(outputs).__name__}")
@@ -365,11 +368,10 @@ class GradScaler:
             if p.grad is not None
         ]
         values = [g._values() if g.is_sparse else g for g in grads]  # the same memory
-        homes = {v.device: None for v in values}
-        if any(map(overrides, set(map(type, values)))) or len(homes) > 1:
+        if any(map(overrides, set(map(type, values)))) or len({v._spec.device for v in values}) > 1:
             self._unscale_apart(key, values)
             return
-        scale = self._scale_on(next(iter(homes), None))
+        scale = self._beside(values[0] if values else optimizer.param_groups[0]["params"][0])
         found = held_apart(found_in(values, scale))
         inverse = inverse_of(scale)
         rows = [(v.detach(), inverse) for v in values]
@@ -377,9 +379,7 @@ class GradScaler:
 
     def _unscale_apart(self, key: int, values: list[Any]) -> None:
         """`unscale_` of distributed tensors, and of several devices: the host learns the answer."""
-        if self._scale is None:
-            self._scale_on(part_of(values[0]).device)
-        assert self._scale is not None
+        scale = self._beside(values[0])
         factor, finite = 1.0 / self.get_scale(), True
         with no_grad():
             for v in values:
@@ -387,9 +387,10 @@ class GradScaler:
                 met = (v if abs(factor) <= 1 else v * factor).isfinite().all()
                 # What is read is 0 where all is well: an estimate, which reads zeros, goes on.
                 finite = finite and not bool(~met)
-            found: Any = creation.full((), float(not finite), device=self._scale.device)
+            found: Any = creation.full((), float(not finite), device=scale.device)
             writes = [prepare_apply(e.mul.op, part_of(v).detach(), factor) for v in values]  # type: ignore[attr-defined]
-            finish_all(writes, [(self._found.__setitem__, key, held_apart(found))])
+            known = (self._finite.__setitem__, key, finite)
+            finish_all(writes, [known, (self._found.__setitem__, key, held_apart(found))])
 
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
         """optimizer.step(...), which changes nothing where gradients have an inf or NaN.
@@ -406,16 +407,15 @@ class GradScaler:
             )
         if key not in self._found:
             self.unscale_(optimizer)
-        found, made = self._found[key], None
-        takes = isinstance(optimizer, Optimizer) and optimizer.leaves_out()
-        homes = {p.device for group in optimizer.param_groups for p in group["params"]}
-        if takes and not args and not named and homes <= {found.device}:
+        found, finite, made = self._found[key], self._finite.get(key), None
+        alone = finite is None and not args and not named
+        if alone and isinstance(optimizer, Optimizer) and optimizer.leaves_out():
             optimizer.found_inf = found
             try:
                 made = optimizer.step()
             finally:
                 del optimizer.found_inf
-        elif not found.item():
+        elif not found.item() if finite is None else finite:
             made = optimizer.step(*args, **named)
         self._stepped.add(key)
         return made
@@ -433,7 +433,7 @@ class GradScaler:
             else:
                 made = creation.full((), number, dtype=float32, device=scale.device)
                 self.__dict__.update(_scale=held_apart(made))
-            self.__dict__.update(_found={}, _stepped=set())
+            self.__dict__.update(_found={}, _finite={}, _stepped=set())
             return
         if not self._found:
             raise RushlightError(
@@ -441,13 +441,17 @@ class GradScaler:
                 "first"
             )
         found: Any
-        found, *others = [f.to(device=scale.device) for f in self._found.values()]
+        found, *others = [
+            f if f._spec.device is scale._spec.device else f.to(device=scale.device)
+            for f in self._found.values()
+        ]
         for other in others:
             found = e.maximum(found, other)
         factors = float(self._growth_factor), float(self._backoff_factor)
         following = next_scale(scale, good, found, *factors, int(self._growth_interval))
         scale, good = map(held_apart, following)
-        self.__dict__.update(_scale=scale, _growth_tracker=good, _found={}, _stepped=set())
+        self.__dict__.update(_scale=scale, _growth_tracker=good)
+        self.__dict__.update(_found={}, _finite={}, _stepped=set())
 
     def get_scale(self) -> float:
         """The scale, read from the device; 1 where scaling is off."""

@@ -227,7 +227,7 @@ class FusedOptimizer(Optimizer):
 
 def _shared(count: Any, found: Tensor) -> Any:
     """A count as it is on the device of `found`, else as a number."""
-    if isinstance(count, Tensor) and count.device != found.device:
+    if isinstance(count, Tensor) and count._spec.device is not found._spec.device:
         count = count.item()
     return count
 

@@ -221,6 +221,18 @@ def test_several_optimisers_share_a_scale() -> None:
     assert first.scaler.get_scale() == pytest.approx(1024 * 0.3, rel=1e-6)
 
 
+@pytest.mark.parametrize("bad", [1.0, float("nan")])
+def test_parameters_on_several_devices(bad: float) -> None:
+    params = [rl.ones(2, device=name, requires_grad=True) for name in ("cpu", "reference")]
+    optimizer, scaler = optim.SGD(params, lr=0.5), GradScaler("cpu", 4.0)
+    for p, factor in zip(params, (1.0, bad), strict=True):
+        scaler.scale((p * factor).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert [p.tolist() for p in params] == [[0.5] * 2 if bad == 1.0 else [1.0] * 2] * 2
+    assert scaler.get_scale() == (4.0 if bad == 1.0 else 2.0)
+
+
 def test_a_scale_does_not_grow_to_an_infinity() -> None:
     training = Training("SGD", "cpu")
     training.scaler = GradScaler("cpu", 3e38, growth_interval=1)

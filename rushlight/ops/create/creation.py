@@ -109,8 +109,8 @@ def make_current(kind: str, number: int) -> None:
         return
     if kind == "cuda":
         raise DeviceError(
-            f"'cuda' is card 0 and cannot become card {number}: write 'cuda:{number}', or start "
-            f"the program with CUDA_VISIBLE_DEVICES={number}"
+            f"'cuda' is the card of number 0 and cannot become number {number}: write "
+            f"'cuda:{number}', or start the program with CUDA_VISIBLE_DEVICES={number}"
         )
     pool_of(numbered(kind, number))
     CURRENT[kind] = number

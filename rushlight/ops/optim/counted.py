@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,66 +36,84 @@ from rushlight.tape.record.value import Value
 
 
 class _Writing:
-    """One evaluation: the type of its expressions, and the plain numbers that they use."""
+    """One evaluation: instructions, each of a name and its operands' places, and plain numbers.
 
-    def __init__(self, wide: DType) -> None:
-        self.wide = wide
+    They are expressions only where nobody has seen the same instructions before.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
         self.params: list[float] = []
 
-    def read(self, x: Any) -> Expr:
-        if isinstance(x, Counted):
-            return x.expr
+    def note(self, name: str, *operands: Any) -> Counted:
+        self.made.append((name, *map(self.place, operands)))
+        return Counted(len(self.made) - 1, self)
+
+    def place(self, x: Any) -> int:
+        if x.__class__ is Counted:
+            return int(x.at)
         self.params.append(float(x))
-        return param(len(self.params) - 1, self.wide)
+        self.made.append(("param", len(self.params) - 1))
+        return len(self.made) - 1
 
 
 class Counted:
     """A number that follows from a count on the device; it has Python's operators."""
 
-    __slots__ = ("expr", "writing")
+    __slots__ = ("at", "writing")
 
-    def __init__(self, expr: Expr, writing: _Writing) -> None:
-        self.expr = expr
+    def __init__(self, at: int, writing: _Writing) -> None:
+        self.at = at
         self.writing = writing
 
-    def _made(self, expr: Expr) -> Counted:
-        return Counted(expr, self.writing)
-
     def __add__(self, other: Any) -> Counted:
-        return self._made(self.expr + self.writing.read(other))
+        return self.writing.note("add", self, other)
 
-    def __radd__(self, other: Any) -> Counted:
-        return self._made(self.writing.read(other) + self.expr)
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Counted:
-        return self._made(self.expr - self.writing.read(other))
+        return self.writing.note("sub", self, other)
 
     def __rsub__(self, other: Any) -> Counted:
-        return self._made(self.writing.read(other) - self.expr)
+        return self.writing.note("sub", other, self)
 
     def __mul__(self, other: Any) -> Counted:
-        return self._made(self.expr * self.writing.read(other))
+        return self.writing.note("mul", self, other)
 
-    def __rmul__(self, other: Any) -> Counted:
-        return self._made(self.writing.read(other) * self.expr)
+    __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Counted:
-        return self._made(self.expr / self.writing.read(other))
+        return self.writing.note("truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Counted:
-        return self._made(self.writing.read(other) / self.expr)
+        return self.writing.note("truediv", other, self)
 
     def __pow__(self, other: float) -> Counted:
-        return self._made(elementary.power(self.expr, self.writing.read(other)))
+        return self.writing.note("power", self, other)
 
     def __rpow__(self, base: float) -> Counted:
-        return self._made(elementary.exp(self._exponent(base)))
+        return self.writing.note("exp", self._exponent(base))
 
     def __gt__(self, other: Any) -> Counted:
-        return self._made(self.expr > self.writing.read(other))
+        return self.writing.note("gt", self, other)
 
-    def _exponent(self, base: float) -> Expr:
-        return self.expr * self.writing.read(math.log(base) if base else -math.inf)
+    def _exponent(self, base: float) -> Counted:
+        return self * (math.log(base) if base else -math.inf)
+
+
+_INSTRUCTIONS: dict[str, Callable[..., Expr]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "gt": operator.gt,
+    "max": s.maximum,
+    "sqrt": s.sqrt,
+    "where": s.where,
+    "power": elementary.power,
+    "exp": elementary.exp,
+    "lacking": lambda exponent: -elementary.expm1(exponent),
+}
 
 
 # ---- functions of plain numbers and of counted ones ----
@@ -104,24 +123,23 @@ def lacking(base: float, count: Any) -> Any:
     """1 - base ** count."""
     if not isinstance(count, Counted):
         return 1 - base**count
-    return count._made(-elementary.expm1(count._exponent(base)))
+    return count.writing.note("lacking", count._exponent(base))
 
 
 def root(x: Any) -> Any:
     """The square root."""
-    return x._made(s.sqrt(x.expr)) if isinstance(x, Counted) else math.sqrt(x)
+    return x.writing.note("sqrt", x) if isinstance(x, Counted) else math.sqrt(x)
 
 
 def largest(x: Any, y: float) -> Any:
-    return x._made(s.maximum(x.expr, x.writing.read(y))) if isinstance(x, Counted) else max(x, y)
+    return x.writing.note("max", x, y) if isinstance(x, Counted) else max(x, y)
 
 
 def chosen(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y."""
     if not isinstance(condition, Counted):
         return x if condition else y
-    read = condition.writing.read
-    return condition._made(s.where(condition.expr, read(x), read(y)))
+    return condition.writing.note("where", condition, x, y)
 
 
 def plain(x: Any) -> Any:
@@ -133,22 +151,57 @@ def plain(x: Any) -> Any:
 
 
 class _Counts(MapOp):
-    """New counts and numbers; the inputs are old counts, and `found`."""
+    """New counts and numbers; the inputs are old counts, and `found`.
 
-    __slots__ = ("made", "params")
+    `made` are the instructions, of which the first are the old counts; `kept` and `given` the
+    places of new counts and of numbers.
+    """
 
-    def __init__(self, made: tuple[tuple[DType, Expr], ...], params: tuple[DType, ...]) -> None:
+    __slots__ = ("given", "kept", "made", "parameter")
+
+    def __init__(
+        self,
+        made: tuple[tuple[Any, ...], ...],
+        kept: tuple[tuple[str, int], ...],
+        given: tuple[int, ...],
+        parameter: DType,
+    ) -> None:
         super().__init__("count_steps", "Counts after a step, and the numbers of that step.")
-        self.made = made
-        self.params = params
+        self.made, self.kept, self.given, self.parameter = made, kept, given, parameter
 
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
-        inputs = tuple(spec.dtype for spec in ins)
-        outputs = tuple(dtype for dtype, _ in self.made)
-        return Formula(inputs, self.params, outputs, tuple(expr for _, expr in self.made))
+        wide = _wide(ins[0].device)
+        values: list[Expr] = []
+        for name, *places in self.made:
+            if name == "count":
+                leaf = arg(places[0], compute_type(ins[places[0]].dtype))
+                values.append(s.cast(leaf, wide))
+            elif name == "param":
+                values.append(param(places[0], wide))
+            else:
+                values.append(_INSTRUCTIONS[name](*[values[place] for place in places]))
+        left_out = arg(len(self.kept), compute_type(ins[-1].dtype)) > 0
+        results = [
+            (_kind(name, wide), s.where(left_out, values[i], values[place]))
+            for i, (name, place) in enumerate(self.kept)
+        ]
+        dtype = compute_type(real_type(self.parameter))
+        results += [(dtype, values[place]) for place in self.given]
+        params = (wide,) * sum(name == "param" for name, *_ in self.made)
+        outputs = tuple(kind for kind, _ in results)
+        body = tuple(s.cast(expr, kind) for kind, expr in results)
+        return Formula(tuple(spec.dtype for spec in ins), params, outputs, body)
 
 
 _counts_op = functools.cache(_Counts)
+
+
+def _wide(pool: Any) -> DType:
+    return float64 if float64 in pool.device.limits.dtypes else float32
+
+
+def _kind(name: str, wide: DType) -> DType:
+    return int32 if name == "step" else wide
 
 
 def counted(
@@ -163,30 +216,19 @@ def counted(
     one step ahead already.
     """
     pool: Any = found._spec.device
-    wide = float64 if float64 in pool.device.limits.dtypes else float32
-    kinds = {name: int32 if name == "step" else wide for name in old}
     before = [
-        x if isinstance(x, Value) else full_spec(Spec.of(pool, kinds[name], ()), x)
+        x if isinstance(x, Value) else full_spec(Spec.of(pool, _kind(name, _wide(pool)), ()), x)
         for name, x in old.items()
     ]
-    writing = _Writing(wide)
-    leaves = [
-        s.cast(arg(i, compute_type(value._spec.dtype)), wide) for i, value in enumerate(before)
-    ]
-    change: dict[str, Any] = {
-        name: Counted(leaf, writing) for name, leaf in zip(old, leaves, strict=True)
-    }
+    writing = _Writing()
+    writing.made += [("count", i) for i in range(len(before))]
+    change: dict[str, Any] = {name: Counted(i, writing) for i, name in enumerate(old)}
     change["step"] = change["step"] + 1
     named = numbers(change)
-    left_out = arg(len(old), compute_type(found._spec.dtype)) > 0
-    made = []
-    for (name, kind), leaf in zip(kinds.items(), leaves, strict=True):
-        made.append((kind, s.cast(s.where(left_out, leaf, writing.read(change[name])), kind)))
-    waiting = {name: x for name, x in named.items() if isinstance(x, Counted)}
-    dtype = compute_type(real_type(parameter))
-    made += [(dtype, s.cast(x.expr, dtype)) for x in waiting.values()]
-    op = _counts_op(tuple(made), (wide,) * len(writing.params))
+    kept = tuple([(name, writing.place(change[name])) for name in old])
+    waiting = {name: x.at for name, x in named.items() if x.__class__ is Counted}
+    op = _counts_op(tuple(writing.made), kept, (*waiting.values(),), parameter)
     results = call.call_map(op, [*before, found], tuple(writing.params))
-    results = [held_apart(v) for v in (results if len(made) > 1 else [results])]
+    results = [held_apart(v) for v in (results if len(old) + len(waiting) > 1 else [results])]
     given = dict(zip(waiting, results[len(old) :], strict=True))
     return dict(zip(old, results, strict=False)), {**named, **given}
