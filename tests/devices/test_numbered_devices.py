@@ -254,6 +254,15 @@ def test_a_scaler_and_an_optimiser_on_the_second_card(cards: list[CardOfStreams]
     assert scaler.get_scale() == 4.0 and p.tolist() == pytest.approx([0.495] * 3)
 
 
+def test_exported_memory_tells_its_card(cards: list[CardOfStreams]) -> None:
+    x = rl.arange(3, device="cuda:1")
+    assert (x.__dlpack_device__(), x.to("cuda").__dlpack_device__()) == ((2, 1), (2, 0))
+    again = rl.from_dlpack(x)
+    assert again.device == x.device and again.tolist() == [0, 1, 2]
+    again[0] = 7
+    assert x.tolist() == [7, 1, 2]
+
+
 def test_calls_and_launches_go_to_their_card() -> None:
     """See `two_cards.py`; it exchanges parts of the package, so it runs by itself."""
     program = Path(__file__).parent / "two_cards.py"
