@@ -230,6 +230,10 @@ def test_cuda_is_card_0(cards: list[CardOfStreams]) -> None:
     assert made.new_ones(2).device == made.to("cuda:1").device == made.device
     assert rl.cuda.memory_allocated(1) == memory.allocated("cuda:1") >= made.nbytes
     assert pickle.loads(pickle.dumps(made)).device.index == 1
+    file = io.BytesIO()
+    rl.save(made, file)
+    file.seek(0)
+    assert rl.load(file).device == made.device
 
 
 def test_streams_are_of_a_card(cards: list[CardOfStreams]) -> None:
