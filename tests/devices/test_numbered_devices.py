@@ -226,6 +226,12 @@ def test_cuda_is_card_0(cards: list[CardOfStreams]) -> None:
     with pytest.raises(DeviceError, match="CUDA_VISIBLE_DEVICES=1"), rl.cuda.device(1):
         pass
     assert rl.cuda.current_device() == 0 and not creation.CURRENT
+    with pytest.raises(ValueError, match="patch: device"):
+        rl.patch(device="cuda:1")
+    with rl.patch(device="cuda") as torch:
+        assert torch.ones(1, device="cuda:1").new_ones(2).device.index == 1
+        with pytest.raises(DeviceError, match="write 'cuda:1'"):
+            torch.cuda.set_device(1)
     made = rl.ones(2, device="cuda:1")
     assert made.new_ones(2).device == made.to("cuda:1").device == made.device
     assert rl.cuda.memory_allocated(1) == memory.allocated("cuda:1") >= made.nbytes
