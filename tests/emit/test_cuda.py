@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
+from rushlight import optim
 from rushlight.core.dtypes import (
     DType,
     bool_,
@@ -40,6 +41,7 @@ from rushlight.ops.optim.formula import kernel_of
 from rushlight.optim import Adam
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, param
+from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan
 from tests.devices import cuda_launches as cases
 from tests.emit.cuda_emulation import Emulator
@@ -282,6 +284,40 @@ def test_a_step_that_the_device_may_leave_out(tmp_path: Path, found: float):
     want = start[0] * 0.5 - 0.125 * (mean / (np.sqrt(square) / 0.75 + 1e-8))
     for made, expected in zip(arrays, (want, mean, square), strict=False):
         np.testing.assert_allclose(made, expected, rtol=1e-6)
+
+
+def test_what_a_scaler_computes_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The kernels of one element, counts in doubles among them, have the CPU's values."""
+    own, built, checked = emulator(tmp_path), {}, set()
+    call_map = call.call_map
+
+    def checking(op, ins, params):
+        found = call_map(op, ins, params)
+        if op.name in ("count_steps", "overflows", "next_scale", "inverse_scale"):
+            plan = call.map_plan_for(op, tuple(v._spec for v in ins))
+            if plan.kernel not in built:
+                built[plan.kernel] = own.build(plan.kernel)
+            results = found if isinstance(found, (list, tuple)) else [found]
+            given, want = ([v.numpy() for v in values] for values in (ins, results))
+            made = [np.full_like(x, 7) for x in want]
+            addresses = [a.ctypes.data for a in (*made, *given)]
+            built[plan.kernel](*addresses, *plan.tail, *params)
+            for x, y in zip(made, want, strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-6)
+            checked.add(op.name)
+        return found
+
+    monkeypatch.setattr(call, "call_map", checking)
+    for name in ("Adam", "RAdam", "NAdam", "ASGD"):
+        p = rl.ones(5, requires_grad=True)
+        optimizer = getattr(optim, name)([p])
+        scaler = rl.amp.GradScaler("cpu", growth_interval=2)
+        for factor in (1.0, float("inf"), 1.0, 1.0, 1.0, 1.0, 1.0):
+            scaler.scale((p * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert len(checked) == 4
 
 
 # ---- the launcher, on a driver that only records ----
