@@ -136,7 +136,7 @@ def install() -> Nothing:
     """Make `cuda` a device without a card."""
     nothing = Nothing()
     library = Library(nothing)
-    device.open_session = lambda: open_nothing(nothing)
+    device.open_session = lambda number=0: open_nothing(nothing)
     device.load_cublas = lambda session: library
     driver._binary = lambda session, source, name: b""
     cudnn.load_cudnn = lambda: library

@@ -11,7 +11,7 @@ from typing import Any
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.shared.registry import accelerators, count_of, numbered, parted, pool_of
 from rushlight.lazy import Names, shown
-from rushlight.ops.create.creation import CURRENT, STANDS_FOR, device_name
+from rushlight.ops.create.creation import CURRENT, STANDS_FOR, device_name, make_current
 from rushlight.tensor import device as Device
 
 __all__ = [
@@ -107,9 +107,7 @@ def set_device_index(device: Any) -> None:
     kind = parted(found() or accelerators()[0])[0]
     number = device if isinstance(device, int) else Device(device).index or 0
     name = device_name(Device(kind, number))
-    if number != CURRENT.get(kind, 0):
-        pool_of(name)
-        CURRENT[kind] = number
+    make_current(kind, parted(name)[1])
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index  # the older names

@@ -8,14 +8,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rushlight.compat.torch_function import overrides, part_of
-from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64
+from rushlight.core.dtypes import DType, bfloat16, float16, float32, float64, int32
 from rushlight.core.errors import RushlightError, RushlightWarning
 from rushlight.lazy import shown
+from rushlight.ops.create import creation
 from rushlight.ops.create.creation import check_device, device_kind, device_name
-from rushlight.ops.optim.lists import can_list, fold_each, is_infinite, update_all
+from rushlight.ops.optim.lists import scale_by, update_all
+from rushlight.ops.optim.scaled import found_in, inverse_of, next_scale
+from rushlight.ops.optim.whole_steps import held_apart
 from rushlight.ops.pointwise import arithmetic as e
-from rushlight.ops.reduce import reductions
-from rushlight.ops.view.inplace import Update, finish_all, prepare_apply
+from rushlight.ops.view.inplace import finish_all, prepare_apply
+from rushlight.optim.optimizer import Optimizer
 from rushlight.tape.record.autocast import Autocast
 from rushlight.tape.record.state import STATE, Changed, State, no_grad
 from rushlight.tensor import Tensor
@@ -286,14 +289,15 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
     return backward
 
 
-_scale_by = Update("scale_by", lambda g, factor: (g * factor,), 1, 1, "g *= factor.")
-
-
 class GradScaler:
     """Scales a loss so that small gradients do not underflow in float16; the scale adapts.
 
     A step whose gradients have an inf or NaN is skipped and reduces the scale; after
-    `growth_interval` good steps it grows. The check reads one number per optimiser from the device.
+    `growth_interval` good steps it grows. All of this is decided on the device, and the host reads
+    nothing: the optimiser's step is called, and keeps parameters, state and counts where it is
+    skipped. Where that cannot be (LBFGS, Adafactor, Muon, SparseAdam, sparse gradients,
+    differentiable steps, SGD with momentum and dampening, an optimiser with its own `step` or with
+    hooks, a closure, parameters on several devices), one number of each optimiser is read.
     """
 
     def __init__(
@@ -310,22 +314,40 @@ class GradScaler:
                 "GradScaler: growth_factor must be above 1 and backoff_factor between 0 and 1, got "
                 f"{growth_factor} and {backoff_factor}"
             )
-        self._scale = float(init_scale)
+        # On the device of the first loss from the first use on; until then as numbers.
+        self._scale: Tensor | None = None
+        self._growth_tracker: Tensor | None = None
+        self._init_scale = float(init_scale)
+        self._init_growth_tracker = 0
         self._growth_factor = growth_factor
         self._backoff_factor = backoff_factor
         self._growth_interval = growth_interval
-        self._growth_tracker = 0
         self._enabled = enabled
-        # Per optimiser with unscaled gradients: whether all are finite.
-        self._finite: dict[int, bool] = {}
+        # By optimiser with unscaled gradients: 1.0 where they are not all finite, on their device.
+        self._found: dict[int, Tensor] = {}
+        self._finite: dict[int, bool] = {}  # likewise, where the host knows
         self._stepped: set[int] = set()
+
+    def _beside(self, value: Any) -> Tensor:
+        """The scale on the device of a value; its home is that of the first one."""
+        if self._scale is None:
+            self._put(self._init_scale, self._init_growth_tracker, value.device)
+        assert self._scale is not None
+        if self._scale._spec.device is part_of(value)._spec.device:
+            return self._scale
+        return self._scale.to(device=value.device, non_blocking=True)
+
+    def _put(self, scale: float, good: int, device: Any) -> None:
+        made: Any = creation.full((), scale, dtype=float32, device=device)
+        count: Any = creation.full((), good, dtype=int32, device=device)
+        self.__dict__.update(_scale=held_apart(made), _growth_tracker=held_apart(count))
 
     def scale(self, outputs: Any) -> Any:
         """A loss, or losses, times the scale."""
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            return outputs * self._scale
+            return outputs * self._beside(outputs)
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(self.scale(v) for v in outputs)
         raise TypeError(f"GradScaler.scale: tensors are scaled, got {type(outputs).__name__}")
@@ -334,7 +356,8 @@ class GradScaler:
         """Divide an optimiser's gradients by the scale, in place, before clipping."""
         if not self._enabled:
             return
-        if id(optimizer) in self._finite:
+        key = id(optimizer)
+        if key in self._found:
             raise RushlightError(
                 "GradScaler.unscale_: already called for this optimiser since the last update()"
             )
@@ -345,66 +368,103 @@ class GradScaler:
             if p.grad is not None
         ]
         values = [g._values() if g.is_sparse else g for g in grads]  # the same memory
-        factor, finite = 1.0 / self._scale, True
-        key = id(optimizer)
-        asked = any(map(overrides, set(map(type, values))))
-        if abs(factor) <= 1 and not asked and can_list(values):
-            # The maximum of no elements is below 0.
-            met = reductions.amax(fold_each(values, "max", is_infinite)).item() <= 0
-            then = (self._finite.__setitem__, key, met)
-            update_all(_scale_by, [(v.detach(),) for v in values], (factor,), then)
+        if any(map(overrides, set(map(type, values)))) or len({v._spec.device for v in values}) > 1:
+            self._unscale_apart(key, values)
             return
+        scale = self._beside(values[0] if values else optimizer.param_groups[0]["params"][0])
+        found = held_apart(found_in(values, scale))
+        inverse = inverse_of(scale)
+        rows = [(v.detach(), inverse) for v in values]
+        update_all(scale_by, rows, (self._found.__setitem__, key, found))
+
+    def _unscale_apart(self, key: int, values: list[Any]) -> None:
+        """`unscale_` of distributed tensors, and of several devices: the host learns the answer."""
+        scale = self._beside(values[0])
+        factor, finite = 1.0 / self.get_scale(), True
         with no_grad():
             for v in values:
                 # Checked before they change: a gradient that gets no larger stays finite.
-                finite = (v if abs(factor) <= 1 else v * factor).isfinite().all() & finite
-            parts = map(part_of, values) if asked else values
-            writes = [prepare_apply(e.mul.op, v.detach(), factor) for v in parts]  # type: ignore[attr-defined]
-            # What is read is 0 where all is well: an estimate, which reads zeros, takes the step.
-            met = finite is True or not bool(~finite)
-            finish_all(writes, [(self._finite.__setitem__, key, met)])
+                met = (v if abs(factor) <= 1 else v * factor).isfinite().all()
+                # What is read is 0 where all is well: an estimate, which reads zeros, goes on.
+                finite = finite and not bool(~met)
+            found: Any = creation.full((), float(not finite), device=scale.device)
+            writes = [prepare_apply(e.mul.op, part_of(v).detach(), factor) for v in values]  # type: ignore[attr-defined]
+            known = (self._finite.__setitem__, key, finite)
+            finish_all(writes, [known, (self._found.__setitem__, key, held_apart(found))])
 
     def step(self, optimizer: Any, *args: Any, **named: Any) -> Any:
-        """optimizer.step(...), unless its gradients have an inf or NaN.
+        """optimizer.step(...), which changes nothing where gradients have an inf or NaN.
 
         After an error in that step the gradients are unscaled already, and another call continues
         from there.
         """
         if not self._enabled:
             return optimizer.step(*args, **named)
-        if id(optimizer) in self._stepped:
+        key = id(optimizer)
+        if key in self._stepped:
             raise RushlightError(
                 "GradScaler.step: already called for this optimiser since the last update()"
             )
-        if id(optimizer) not in self._finite:
+        if key not in self._found:
             self.unscale_(optimizer)
-        made = optimizer.step(*args, **named) if self._finite[id(optimizer)] else None
-        self._stepped.add(id(optimizer))
+        found, finite, made = self._found[key], self._finite.get(key), None
+        alone = finite is None and not args and not named
+        if alone and isinstance(optimizer, Optimizer) and optimizer.leaves_out():
+            optimizer.found_inf = found
+            try:
+                made = optimizer.step()
+            finally:
+                del optimizer.found_inf
+        elif not found.item() if finite is None else finite:
+            made = optimizer.step(*args, **named)
+        self._stepped.add(key)
         return made
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Reduce the scale after a skipped step, increase it after many good ones, or set it."""
         if not self._enabled:
             return
-        scale, good = self._scale, self._growth_tracker
+        scale: Any = self._scale
+        good: Any = self._growth_tracker
         if new_scale is not None:
-            scale = float(new_scale)
-        elif not self._finite:
+            number = float(new_scale)
+            if scale is None:
+                self._init_scale = number
+            else:
+                made = creation.full((), number, dtype=float32, device=scale.device)
+                self.__dict__.update(_scale=held_apart(made))
+            self.__dict__.update(_found={}, _finite={}, _stepped=set())
+            return
+        if not self._found:
             raise RushlightError(
                 "GradScaler.update: no gradients have been looked at; call step() or unscale_() "
                 "first"
             )
-        elif not all(self._finite.values()):
-            scale, good = scale * self._backoff_factor, 0
-        else:
-            good += 1
-            if good == self._growth_interval:
-                scale, good = scale * self._growth_factor, 0
-        self.__dict__.update(_scale=scale, _growth_tracker=good, _finite={}, _stepped=set())
+        found: Any
+        found, *others = [
+            f if f._spec.device is scale._spec.device else f.to(device=scale.device)
+            for f in self._found.values()
+        ]
+        for other in others:
+            found = e.maximum(found, other)
+        factors = float(self._growth_factor), float(self._backoff_factor)
+        following = next_scale(scale, good, found, *factors, int(self._growth_interval))
+        scale, good = map(held_apart, following)
+        self.__dict__.update(_scale=scale, _growth_tracker=good)
+        self.__dict__.update(_found={}, _finite={}, _stepped=set())
 
     def get_scale(self) -> float:
-        """The scale; 1 where scaling is off."""
-        return self._scale if self._enabled else 1.0
+        """The scale, read from the device; 1 where scaling is off."""
+        if not self._enabled:
+            return 1.0
+        return self._init_scale if self._scale is None else self._scale.item()
+
+    def _get_growth_tracker(self) -> int:
+        """The number of good steps since the scale changed, read from the device."""
+        if not self._enabled:
+            return 0
+        good = self._growth_tracker
+        return self._init_growth_tracker if good is None else int(good.item())
 
     def get_growth_factor(self) -> float:
         """The growth factor of the scale."""
@@ -433,15 +493,15 @@ class GradScaler:
 
     def state_dict(self) -> dict[str, Any]:
         """The state for resuming."""
-        names = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
-        values = (
-            self._scale,
-            self._growth_factor,
-            self._backoff_factor,
-            self._growth_interval,
-            self._growth_tracker,
-        )
-        return dict(zip(names, values, strict=True)) if self._enabled else {}
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._get_growth_tracker(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state."""
@@ -451,13 +511,27 @@ class GradScaler:
             raise RushlightError(
                 "GradScaler.load_state_dict: the state is empty: it was saved with scaling off"
             )
-        numbers = [float(state_dict[name]) for name in ("scale", "growth_factor", "backoff_factor")]
-        counts = [int(state_dict[name]) for name in ("growth_interval", "_growth_tracker")]
-        names = (
-            "_scale",
-            "_growth_factor",
-            "_backoff_factor",
-            "_growth_interval",
-            "_growth_tracker",
+        names = ("scale", "growth_factor", "backoff_factor")
+        scale, growth, backoff = [float(state_dict[name]) for name in names]
+        interval, good = [int(state_dict[name]) for name in ("growth_interval", "_growth_tracker")]
+        if self._scale is not None:
+            self._put(scale, good, self._scale.device)
+        self.__dict__.update(
+            _init_scale=scale,
+            _init_growth_tracker=good,
+            _growth_factor=growth,
+            _backoff_factor=backoff,
+            _growth_interval=interval,
         )
-        self.__dict__.update(zip(names, [*numbers, *counts], strict=True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Numbers in place of tensors; not in the middle of a step."""
+        if self._found:
+            raise AssertionError(
+                "A GradScaler instance may only be pickled at the beginning of an iteration, or at "
+                "the end after scaler.update()."
+            )
+        numbers = {"_init_scale": self.get_scale(), "_scale": None, "_growth_tracker": None}
+        good = self._get_growth_tracker()
+        state = {**self.__dict__, **(numbers if self._enabled else {})}
+        return {**state, "_init_growth_tracker": good}

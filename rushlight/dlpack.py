@@ -23,7 +23,7 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.shapes import Shape, Spec, contiguous_strides, numel
 from rushlight.devices.shared.allocator import Lent, Pool
-from rushlight.devices.shared.registry import kind_of, names, pool_of
+from rushlight.devices.shared.registry import kind_of, names, numbered, parted, pool_of
 from rushlight.ops.create.creation import device_name
 from rushlight.ops.family.build import check_device_dtype
 from rushlight.ops.pointwise import arithmetic as e
@@ -169,7 +169,7 @@ def device_pair(value: Value) -> tuple[int, int]:
         return CPU, 0
     numbers = kind_of(pool.device.name).dlpack
     if numbers:
-        return numbers[0], 0
+        return numbers[0], parted(pool.device.name)[1]
     raise BufferError(
         f"__dlpack_device__: {pool.device.name} memory has no address others can read; use .cpu() "
         "first"
@@ -196,7 +196,7 @@ def give(
                 f"{tuple(dl_device)}"
             )
         value = interop.move(value, pool_of("cpu"))
-        kind, copied = CPU, True
+        kind, number, copied = CPU, 0, True
     elif copied:
         value = e.clone(value)
     _wait(value, kind, stream)
@@ -292,8 +292,8 @@ def _pool_of(device: _Device) -> Pool:
     if device.kind == CPU:
         return pool_of("cpu")
     found = _name_of(device.kind)
-    if found is not None and device.number == 0:
-        return pool_of(found)
+    if found is not None and (device.number == 0 or kind_of(found).several):
+        return pool_of(numbered(found, device.number))
     raise BufferError(
         f"from_dlpack: no device here for memory of device {(device.kind, device.number)}; copy it "
         "first"

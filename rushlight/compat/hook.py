@@ -212,7 +212,8 @@ _CHOSEN = ["auto"]
 def is_choice(device: str) -> bool:
     """Whether "cuda" can stand for a device: one of CHOICES, or "webgpu:1" and the like."""
     kind, _, number = device.partition(":")
-    known = kind in accelerators() and kind_of(kind).several
+    # "cuda" is number 0 of cards: Note [Numbered devices] 3. CUDA_VISIBLE_DEVICES chooses another.
+    known = kind in accelerators() and kind_of(kind).several and kind != "cuda"
     return device in CHOICES or (known and is_number(number))
 
 

@@ -1,7 +1,6 @@
 """PyTorch's `torch.cuda`: availability, streams, bytes in use, seeds; the rest is in `card.py`.
 
-Owns: those names. Takes: a device; where "cuda" is a card itself, it has number 0 only. Gives:
-numbers.
+Owns: those names. Takes: a device. Gives: numbers.
 Never: opens the card to report bytes in use: a card that is not open has 0 bytes.
 """
 
@@ -36,9 +35,9 @@ from rushlight.cuda.streams import (
     set_stream,
     stream,
 )
-from rushlight.devices.shared.registry import count_of, numbered, opened, parted, pool_of
+from rushlight.devices.shared.registry import count_of, opened, parted, pool_of
 from rushlight.lazy import Names, shown
-from rushlight.ops.create.creation import CURRENT, device_name
+from rushlight.ops.create.creation import CURRENT, device_name, make_current
 from rushlight.tensor import device as Device
 
 __all__ = [
@@ -205,11 +204,7 @@ def set_device(device: Any) -> None:
     Args:
         device (device or int): The card.
     """
-    name = _card(device)
-    kind, number = parted(name)
-    if number != CURRENT.get(kind, 0):
-        pool_of(name)
-        CURRENT[kind] = number
+    make_current(*parted(_card(device)))
 
 
 class device:
@@ -225,9 +220,7 @@ class device:
     def __enter__(self) -> None:
         kind, number = parted(_card())
         self.before.append(number)
-        if number != self.idx:
-            pool_of(numbered(kind, self.idx))
-            CURRENT[kind] = self.idx
+        make_current(kind, self.idx)
 
     @unheard
     def __exit__(self, *_: object) -> None:

@@ -14,15 +14,16 @@ from typing import Any
 from rushlight.core.errors import RushlightError
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import parted, pool_of
 from rushlight.ops.create.creation import device_name
 from rushlight.tensor import device as Device
 
 _CURRENT: ContextVar[Stream | None] = ContextVar("rushlight_stream", default=None)
 
 
-def _card() -> Any:
-    return pool_of(device_name("cuda")).device
+def _card(device: Any = None) -> Any:
+    """A card; None is the current one."""
+    return pool_of(device_name("cuda" if device is None else Device(device))).device
 
 
 class Stream:
@@ -32,15 +33,17 @@ class Stream:
     """
 
     def __init__(self, device: Any = None, priority: int = 0, **named: Any) -> None:
-        queues = _card().limits.queues
-        self._set(None if queues is None else queues.open(int(priority)), int(priority))
+        card = _card(device)
+        queues = card.limits.queues
+        self._set(card, None if queues is None else queues.open(int(priority)), int(priority))
 
-    def _set(self, queue: Any, priority: int = 0) -> None:
+    def _set(self, card: Any, queue: Any, priority: int = 0) -> None:
+        self.card = card
         self.queue = queue
         self.priority = priority
         self.blocks: list[stream] = []  # `with` blocks of the stream itself
-        self.device = Device("cuda", 0)
-        self.device_index = 0
+        self.device_index = parted(card.name)[1]
+        self.device = Device("cuda", self.device_index)
         self.device_type = 1
         self.stream_id = self.cuda_stream = 0 if queue is None else queue.handle
 
@@ -60,12 +63,12 @@ class Stream:
             self._mark(timed=False)
             self.queue.synchronize()
         else:
-            _card().synchronize()
+            self.card.synchronize()
 
     def query(self) -> bool:
         """Whether the work given to this stream is done; without such streams it is waited for."""
         if self.queue is None:
-            _card().synchronize()
+            self.card.synchronize()
             return True
         if self._is_beside:
             self._mark(timed=False)
@@ -77,7 +80,7 @@ class Stream:
             return
         self.queue.wait(event.mark)
         if self._is_beside and _CURRENT.get() is self:
-            _card().limits.queues.arrivals.expect(self.queue, self.queue.mark())
+            self.card.limits.queues.arrivals.expect(self.queue, self.queue.mark())
 
     def wait_stream(self, stream: Stream) -> None:
         """Have later work of this stream wait for the work given to another one so far."""
@@ -90,13 +93,15 @@ class Stream:
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and self.cuda_stream == other.cuda_stream
+        if not isinstance(other, Stream):
+            return False
+        return self.cuda_stream == other.cuda_stream and self.device_index == other.device_index
 
     def __hash__(self) -> int:
-        return hash(self.cuda_stream)
+        return hash((self.cuda_stream, self.device_index))
 
     def __repr__(self) -> str:
-        return f"<rushlight.cuda.Stream device=cuda:0 cuda_stream={self.cuda_stream:#x}>"
+        return f"<rushlight.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
 
     def __enter__(self) -> Stream:
         self.blocks.append(stream(self))
@@ -112,8 +117,9 @@ class ExternalStream(Stream):
     """A stream that another library made, by its address."""
 
     def __init__(self, stream_ptr: int, device: Any = None, **named: Any) -> None:
-        queues = _card().limits.queues
-        self._set(None if queues is None else queues.adopt(int(stream_ptr)))
+        card = _card(device)
+        queues = card.limits.queues
+        self._set(card, None if queues is None else queues.adopt(int(stream_ptr)))
 
 
 def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
@@ -144,15 +150,17 @@ class Event:
         self.timed = enable_timing
         self.at: float | None = None
         self.mark: Any = None
+        self.card: Any = None  # of the stream in which it was recorded
 
     def record(self, stream: Stream | None = None) -> None:
         """Set the place: after the work given to a stream so far; None is the current one."""
         place = current_stream() if stream is None else stream
+        self.card = place.card
         if place.queue is not None:
             self.mark = place._mark(self.timed)
             return
         if self.timed:
-            _card().synchronize()
+            place.card.synchronize()
         self.at = time.perf_counter()
 
     def synchronize(self) -> None:
@@ -160,7 +168,7 @@ class Event:
         if self.mark is not None:
             self.mark.wait()
         elif self.at is not None:
-            _card().synchronize()
+            self.card.synchronize()
 
     def wait(self, stream: Stream | None = None) -> None:
         """Have later work of a stream wait for this event; None is the current one."""
@@ -220,12 +228,12 @@ StreamContext = stream
 def _begin(stream: Stream) -> None:
     if stream._is_beside:
         Pool.queue = staticmethod(_current_queue)
-        _card().limits.queues.arrivals.begin(stream.queue)
+        stream.card.limits.queues.arrivals.begin(stream.queue)
 
 
 def _end(stream: Stream) -> None:
     """Leave a block: later copies of the stream follow the kernels that were launched in it."""
-    if stream._is_beside and _card().limits.queues.arrivals.end(stream.queue):
+    if stream._is_beside and stream.card.limits.queues.arrivals.end(stream.queue):
         stream.queue.wait(stream.queue.main.mark())
 
 
@@ -235,7 +243,8 @@ def current_stream(device: Any = None) -> Stream:
     Args:
         device (device): The card; None for the current one.
     """
-    return _CURRENT.get() or default_stream(device)
+    found = _CURRENT.get()
+    return default_stream(device) if found is None or found.card is not _card(device) else found
 
 
 def default_stream(device: Any = None) -> Stream:
@@ -244,9 +253,10 @@ def default_stream(device: Any = None) -> Stream:
     Args:
         device (device): The card; None for the current one.
     """
-    queues = _card().limits.queues
+    card = _card(device)
+    queues = card.limits.queues
     made = object.__new__(Stream)
-    made._set(None if queues is None else queues.main)
+    made._set(card, None if queues is None else queues.main)
     return made
 
 

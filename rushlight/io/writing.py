@@ -29,6 +29,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.core.shapes import Size, Spec
 from rushlight.devices.shared.allocator import Storage
+from rushlight.devices.shared.registry import parted
 from rushlight.io import names
 from rushlight.io.archive import ALIGNED, ArchiveWriter, write_all
 from rushlight.io.memory import Memory, storage_of
@@ -188,7 +189,7 @@ class _Writing(_InPython):
         if dtype is not None:
             kind, size = _STORAGES[dtype], dtype.itemsize
         where = creation.shown_name(memory.device)
-        where = f"{where}:0" if where == "cuda" else "cpu"
+        where = f"{where}:{parted(memory.device)[1]}" if where == "cuda" else "cpu"
         return ("storage", kind, memory.key, where, memory.end // size, *[None] * self.older)
 
     def memory(self, storage: Storage, spec: Spec, offset: int) -> Memory:
@@ -356,7 +357,9 @@ def _write_archive(obj: Any, file: Any, protocol: int, tells_order: bool) -> Non
     archive.add(".storage_alignment", str(ALIGNED).encode())
     if tells_order:
         archive.add("byteorder", sys.byteorder.encode())
-    others = [m for m in memories if creation.shown_name(m.device) not in ("cpu", "cuda")]
+    # A number is read from here alone: files of PyTorch may be from a machine with other cards.
+    known = ("cpu", "cuda")
+    others = [m for m in memories if creation.shown_name(m.device) not in known or ":" in m.device]
     if others:
         archive.add(DEVICES, json.dumps({m.key: m.device for m in others}).encode())
     for memory in memories:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rushlight.ops.optim.counted import lacking, root
 from rushlight.ops.optim.formula import Expr, maximum, sqrt
 from rushlight.optim.fused import FusedOptimizer, Numbers, State, check_betas
 from rushlight.optim.optimizer import Group, check_options, rate_of
@@ -19,6 +19,8 @@ class Adam(FusedOptimizer):
     `amsgrad` divides by the largest v so far. `foreach` and `fused` have no effect: every step is
     one fused kernel per parameter, one launch for a group where the device has lists.
     """
+
+    counts_on_device = True
 
     def __init__(
         self,
@@ -95,8 +97,8 @@ def adam_numbers(group: Group, state: State) -> Numbers:
         "towards": 1 - beta,
         "keep": keep,
         "rest": 1 - keep,
-        "rate": rate_of(group) / (1 - beta**step),
-        "correction": math.sqrt(1 - keep**step),
+        "rate": rate_of(group) / lacking(beta, step),
+        "correction": root(lacking(keep, step)),
         "eps": group["eps"],
     }
 

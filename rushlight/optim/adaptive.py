@@ -6,12 +6,12 @@ every step is one fused kernel per parameter, one launch for a group where the d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.ops.create import creation
-from rushlight.ops.optim.formula import Expr, absolute, maximum, sqrt
+from rushlight.ops.optim.counted import Counted, chosen, lacking, largest, plain, root
+from rushlight.ops.optim.formula import Expr, absolute, maximum, sqrt, where
 from rushlight.optim.fused import FusedOptimizer, Numbers, State, check_betas
 from rushlight.optim.optimizer import Group, ParameterState, check_options, rate_of
 from rushlight.tensor import Tensor
@@ -19,6 +19,8 @@ from rushlight.tensor import Tensor
 
 class Adadelta(FusedOptimizer):
     """p <- p - lr * d, d the gradient times the RMS of past steps over that of past gradients."""
+
+    counts_on_device = True
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class Adagrad(FusedOptimizer):
     """p <- p - lr * g / (sqrt(sum of g * g) + eps)."""
 
     by_rows = True
+    counts_on_device = True
 
     def __init__(
         self,
@@ -137,6 +140,8 @@ class RMSprop(FusedOptimizer):
 
     With `centered`, v is less the square of the running mean of g.
     """
+
+    counts_on_device = True
 
     def __init__(
         self,
@@ -205,6 +210,8 @@ class RMSprop(FusedOptimizer):
 class Adamax(FusedOptimizer):
     """p <- p - lr * m / u, m the bias-corrected running mean of g, u a decaying maximum of |g|."""
 
+    counts_on_device = True
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -233,7 +240,7 @@ class Adamax(FusedOptimizer):
 
     def numbers(self, group: Group, state: State) -> Numbers:
         beta, keep = group["betas"]
-        rate = rate_of(group) / (1 - beta ** state["step"])
+        rate = rate_of(group) / lacking(beta, state["step"])
         return {"rate": rate, "towards": 1 - beta, "keep": keep, "eps": group["eps"]}
 
     @staticmethod
@@ -256,6 +263,8 @@ class Adamax(FusedOptimizer):
 class _OfMoments(FusedOptimizer):
     """With running means of the gradient and of its square."""
 
+    counts_on_device = True
+
     def kept(self, group: Group) -> tuple[str, ...]:
         return "exp_avg", "exp_avg_sq"
 
@@ -264,6 +273,7 @@ class NAdam(_OfMoments):
     """Adam with Nesterov's momentum, which grows with `momentum_decay`."""
 
     by_step = False
+    counts = ("step", "mu_product")
 
     def __init__(
         self,
@@ -298,12 +308,12 @@ class NAdam(_OfMoments):
         (beta, keep), step, pace = group["betas"], state["step"], group["momentum_decay"]
         lr = rate_of(group)
         mu, mu_next = (beta * (1 - 0.5 * 0.96 ** (t * pace)) for t in (step, step + 1))
-        product = state["mu_product"] = float(state["mu_product"]) * mu
+        product = state["mu_product"] = plain(state["mu_product"]) * mu
         return {
             "towards": 1 - beta,
             "keep": keep,
             "rest": 1 - keep,
-            "correction": 1 - keep**step,
+            "correction": lacking(keep, step),
             "now": lr * (1 - mu) / (1 - product),
             "ahead": lr * mu_next / (1 - product * mu_next),
             "eps": group["eps"],
@@ -365,29 +375,30 @@ class RAdam(_OfMoments):
             },
         )
 
-    def _sure(self, group: Group, state: State) -> tuple[float, float]:
+    def _sure(self, group: Group, state: State) -> tuple[float, Any]:
         """The largest and the present length of the approximated moving average of the variance."""
         keep, step = group["betas"][1], state["step"]
         most = 2 / (1 - keep) - 1
-        return most, most - 2 * step * keep**step / (1 - keep**step)
+        return most, most - 2 * step * keep**step / lacking(keep, step)
 
     def numbers(self, group: Group, state: State) -> Numbers:
         (beta, keep), step = group["betas"], state["step"]
         most, now = self._sure(group, state)
-        rate = rate_of(group) / (1 - beta**step)
-        if now > 5:
-            rate *= math.sqrt((now - 4) * (now - 2) * most / ((most - 4) * (most - 2) * now))
-        return {
+        rate, enough = rate_of(group) / lacking(beta, step), largest(now, 5.0)
+        share = (enough - 4) * (enough - 2) * most / ((most - 4) * (most - 2) * enough)
+        made = {
             "towards": 1 - beta,
             "keep": keep,
             "rest": 1 - keep,
-            "rate": rate,
-            "correction": math.sqrt(1 - keep**step),
+            "rate": chosen(now > 5, rate * root(share), rate),
+            "correction": root(lacking(keep, step)),
             "eps": group["eps"],
         }
+        return {**made, "rectified": chosen(now > 5, 1, 0)} if isinstance(now, Counted) else made
 
     def choices(self, group: Group, state: State) -> dict[str, bool]:
-        return {"rectified": self._sure(group, state)[1] > 5}
+        now = self._sure(group, state)[1]
+        return {} if isinstance(now, Counted) else {"rectified": now > 5}
 
     @staticmethod
     def formula(
@@ -402,9 +413,12 @@ class RAdam(_OfMoments):
         rate: Expr,
         correction: Expr,
         eps: Expr,
-        rectified: bool,
+        rectified: bool | Expr,
     ) -> Sequence[Expr]:
         m = exp_avg + (g - exp_avg) * towards
         v = exp_avg_sq * keep + g * g * rest
         step = m * rate
-        return p - (step * (correction / (sqrt(v) + eps)) if rectified else step), m, v
+        if rectified is not False:
+            whole = step * (correction / (sqrt(v) + eps))
+            step = whole if rectified is True else where(rectified > 0, whole, step)
+        return p - step, m, v

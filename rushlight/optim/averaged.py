@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.ops.create import creation
+from rushlight.ops.optim.counted import Counted, chosen, largest, plain
 from rushlight.ops.optim.formula import Expr, const, maximum, minimum, where
 from rushlight.optim.fused import FusedOptimizer, Numbers, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
@@ -19,6 +20,8 @@ class ASGD(FusedOptimizer):
     """
 
     by_step = False
+    counts = ("step", "eta", "mu")
+    counts_on_device = True
 
     def __init__(
         self,
@@ -45,8 +48,10 @@ class ASGD(FusedOptimizer):
         return {**super().start(p, group), "eta": rate_of(group), "mu": 1.0}
 
     def numbers(self, group: Group, state: State) -> Numbers:
-        eta = state["eta"] if group["differentiable"] else float(state["eta"])
-        return {"shrink": 1 - group["lambd"] * eta, "rate": eta, "share": float(state["mu"])}
+        # A first step that was left out has begun the state with the rate of that time.
+        eta = chosen(state["step"] > 1, state["eta"], rate_of(group))
+        eta = eta if group["differentiable"] else plain(eta)
+        return {"shrink": 1 - group["lambd"] * eta, "rate": eta, "share": plain(state["mu"])}
 
     @staticmethod
     def formula(
@@ -58,11 +63,13 @@ class ASGD(FusedOptimizer):
     def after(self, group: Group, state: State) -> None:
         lr, step = rate_of(group), state["step"]
         state["eta"] = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
-        state["mu"] = 1 / max(1.0, step - group["t0"])
+        state["mu"] = 1 / largest(step - group["t0"], 1.0)
 
 
 class Rprop(FusedOptimizer):
     """Each element has a step size: it grows while the gradient keeps its sign, else shrinks."""
+
+    counts_on_device = True
 
     def __init__(
         self,
@@ -96,7 +103,11 @@ class Rprop(FusedOptimizer):
 
     def numbers(self, group: Group, state: State) -> Numbers:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
-        return {"shrink": shrink, "grow": grow, "least": least, "most": most}
+        made = {"shrink": shrink, "grow": grow, "least": least, "most": most}
+        if not isinstance(state["step"], Counted):
+            return made
+        # A first step that was left out has begun the state with the rate of that time.
+        return {**made, "begin": float(group["lr"]), "later": chosen(state["step"] > 1, 1, 0)}
 
     @staticmethod
     def formula(
@@ -109,7 +120,11 @@ class Rprop(FusedOptimizer):
         grow: Expr,
         least: Expr,
         most: Expr,
+        begin: Expr | None = None,
+        later: Expr | None = None,
     ) -> Sequence[Expr]:
+        if begin is not None and later is not None:
+            step_size = where(later > 0, step_size, begin)
         turn = g * prev
         size = step_size * where(turn > 0, grow, where(turn < 0, shrink, const(1, p.dtype)))
         size = minimum(maximum(size, least), most)

@@ -8,8 +8,10 @@ from operator import setitem
 from typing import Any, ClassVar
 
 from rushlight.compat.torch_function import overrides, part_of
+from rushlight.core.dtypes import DType
 from rushlight.core.errors import SparseOperandError
 from rushlight.ops.create import creation
+from rushlight.ops.optim.counted import counted
 from rushlight.ops.optim.differentiable import taken
 from rushlight.ops.optim.formula import Formula, kernel_of
 from rushlight.ops.optim.whole_steps import Moves, has_lists
@@ -43,6 +45,10 @@ class FusedOptimizer(Optimizer):
     by_rows = False
     # Whether kernel and numbers are equal for all parameters with the same step count.
     by_step = True
+    # The plain numbers of a state that a step changes.
+    counts: ClassVar[tuple[str, ...]] = ("step",)
+    # Whether `numbers` and `after` take counted numbers: Note [Steps decided on the device].
+    counts_on_device: ClassVar[bool] = False
 
     def kept(self, group: Group) -> tuple[str, ...]:
         """The names of the state's tensors, in the order in which the formula gives them."""
@@ -58,24 +64,38 @@ class FusedOptimizer(Optimizer):
 
     def kernel(self, group: Group, state: State) -> tuple[Update, tuple[Any, ...]]:
         """The kernel of this step and its numbers."""
-        numbers = self.numbers(group, state)
-        weight_decay = group.get("weight_decay")
-        decoupled = bool(group.get("decoupled_weight_decay"))
+        numbers = self._numbers(group, state)
+        choices = self.choices(group, state)
+        return self._update(group, choices, (*numbers,), ()), (*numbers.values(),)
+
+    def _numbers(self, group: Group, state: State) -> Numbers:
+        """The formula's numbers and that of its weight decay."""
+        numbers, weight_decay = self.numbers(group, state), group.get("weight_decay")
         if weight_decay is not None:
+            decoupled = group.get("decoupled_weight_decay")
             numbers["decay"] = 1 - rate_of(group) * weight_decay if decoupled else weight_decay
+        return numbers
+
+    def _update(
+        self,
+        group: Group,
+        choices: dict[str, bool],
+        numbers: tuple[str, ...],
+        operands: tuple[str, ...],
+    ) -> Update:
         kind = type(self)
-        update = kernel_of(
+        return kernel_of(
             kind.formula,
             kind.__name__.lower(),
             kind.__doc__ or "",
             self.kept(group),
-            (*numbers,),
-            (*self.choices(group, state).items(),),
-            bool(weight_decay),
-            decoupled,
+            numbers,
+            operands,
+            (*choices.items(),),
+            bool(group.get("weight_decay")),
+            bool(group.get("decoupled_weight_decay")),
             bool(group.get("maximize")),
         )
-        return update, (*numbers.values(),)
 
     def start(self, p: Tensor, group: Group) -> State:
         """The state before the first step."""
@@ -133,6 +153,47 @@ class FusedOptimizer(Optimizer):
                     raise
                 move_rows(moves, update, values, numbers)
 
+    def can_leave_out(self, group: Group) -> bool:
+        return (
+            self.counts_on_device
+            and not self._repeats
+            and not group.get("differentiable")
+            and not any(
+                overrides(type(p)) or (p.grad is not None and p.grad.is_sparse)
+                for p in group["params"]
+            )
+        )
+
+    def prepare_unless(self, found: Tensor, group: Group, moves: Moves) -> None:
+        add, pick, known = self.adder(group, moves), _picker(self.kept(group)), {}
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            state = self.state.get(p) or self.begin(p, group, moves)
+            old = [_shared(_HELD(state, name), found) for name in self.counts]
+            key = (p.dtype, *[id(v) if isinstance(v, Tensor) else v for v in old])
+            if key not in known:
+                known[key] = self._counted(found, group, old, p.dtype)
+            update, counts, operands, numbers = known[key]
+            moves.acts += [(setitem, state, name, value) for name, value in counts.items()]
+            add(update, (p, *pick(state), p.grad, found, *operands), numbers)
+
+    def _counted(self, found: Tensor, group: Group, old: list[Any], dtype: DType) -> Any:
+        """The kernel of a step from some counts, the new counts, its operands and its numbers."""
+        choices: dict[str, bool] = {}
+
+        def numbers(counts: State) -> Numbers:
+            made = self._numbers(group, counts)
+            choices.update(self.choices(group, counts))
+            self.after(group, counts)
+            return made
+
+        counts, named = counted(numbers, dict(zip(self.counts, old, strict=True)), found, dtype)
+        held = {name: x for name, x in named.items() if isinstance(x, Tensor)}
+        given = {name: x for name, x in named.items() if name not in held}
+        update = self._update(group, choices, (*given,), ("found", *held))
+        return update, counts, (*held.values(),), (*given.values(),)
+
     def begin(self, p: Tensor, group: Group, moves: Moves) -> State:
         """The state of a parameter that has none; it is stored when the step is made."""
         state = moves.begun.get(p)
@@ -162,6 +223,13 @@ class FusedOptimizer(Optimizer):
                 change.update(zip(names, made[1:], strict=True))
                 self.after(group, change)
             moves.replace(state, change)
+
+
+def _shared(count: Any, found: Tensor) -> Any:
+    """A count as it is on the device of `found`, else as a number."""
+    if isinstance(count, Tensor) and count._spec.device is not found._spec.device:
+        count = count.item()
+    return count
 
 
 def check_betas(name: str, betas: tuple[float, float]) -> tuple[float, float]:

@@ -29,19 +29,24 @@ class ParameterState(dict[str, Any]):
     """The state of one parameter.
 
     The count of its steps is a number, which costs a step nothing, until it is read by its name:
-    then it is a tensor, as in PyTorch. A step reads it by `count_of`. Walks over all values see
+    then it is a tensor, as in PyTorch. So is one that several parameters share on the device, see
+    Note [Steps decided on the device]. A step reads it by `count_of`. Walks over all values see
     what there is, so that looking at memory takes none.
     """
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
-        if name == "step" and value.__class__ is int:
-            value = _count(value)
+        if name == "step" and _is_held_by_many(value):
+            value = _count(value) if value.__class__ is int else value.to(dtypes.float32)
             self[name] = value  # a write to it counts
         return value
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401
+
+
+def _is_held_by_many(count: Any) -> bool:
+    return count.__class__ is int or (isinstance(count, Tensor) and count.dtype is dtypes.int32)
 
 
 def _count(steps: int) -> Tensor:
@@ -63,6 +68,8 @@ class Optimizer:
     """
 
     _repeats = False  # whether a group has a parameter twice
+    # Set by a scaler for one step: a number on the device; where it is not 0, nothing changes.
+    found_inf: Tensor | None = None
     _every: ClassVar[dict[int, weakref.ref[Optimizer]]] = {}  # those that are alive
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
@@ -173,7 +180,9 @@ class Optimizer:
             for group in self.param_groups:
                 if group.get("capturable"):
                     check_capturable(group)
-                if group.get("differentiable"):
+                if self.found_inf is not None:
+                    self.prepare_unless(self.found_inf, group, moves)
+                elif group.get("differentiable"):
                     self.prepare_on_tape(group, moves)
                 else:
                     self.prepare(group, moves)
@@ -239,6 +248,24 @@ class Optimizer:
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to step")
 
+    def leaves_out(self) -> bool:
+        """Whether `found_inf` decides on its step, and nothing else hears of one that is made."""
+        return (
+            type(self).step is Optimizer.step
+            and "step" not in self.__dict__
+            and not (_before_step or _after_step)
+            and not any(self._hooks.get(when) for when in ("step", "stepped"))
+            and all(map(self.can_leave_out, self.param_groups))
+        )
+
+    def can_leave_out(self, group: Group) -> bool:
+        """Whether the group has `prepare_unless`."""
+        return False
+
+    def prepare_unless(self, found: Tensor, group: Group, moves: Moves) -> None:
+        """Like `prepare`; where `found` is not 0, the writes keep the old values."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to leave out a step")
+
     def prepare_on_tape(self, group: Group, moves: Moves) -> None:
         """The step of a `differentiable` group."""
         raise RushlightError(f"{type(self).__name__} has no differentiable step")
@@ -256,14 +283,18 @@ class Optimizer:
                 numbers.setdefault(id(p), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
         state: dict[Any, Any] = {}
+        counts: dict[int, int] = {}  # each is read once
         everything: dict[Any, Any] = self.state
         for key, kept in everything.items():
             if not isinstance(key, Tensor):  # entries under other keys than parameters
                 state[key] = kept
             elif id(key) in numbers:
                 whole = dict(kept)
-                if whole.get("step").__class__ is int and type(kept) is ParameterState:
-                    whole["step"] = _count(whole["step"])
+                step: Any = whole.get("step")
+                if type(kept) is ParameterState and _is_held_by_many(step):
+                    if id(step) not in counts:
+                        counts[id(step)] = int(step)
+                    whole["step"] = _count(counts[id(step)])
                 state[numbers[id(key)]] = whole
         made = {"state": state, "param_groups": groups}
         for hook in list(self._hooks.get("was read", {}).values()):

@@ -23,6 +23,8 @@ class SGD(FusedOptimizer):
     fused kernel per parameter, one launch for a group where the device has lists.
     """
 
+    counts_on_device = True
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -125,6 +127,25 @@ class SGD(FusedOptimizer):
                 if group["weight_decay"]:
                     raise
                 add(update, (p, buffer, error.obj.to_dense()), numbers)
+
+    def can_leave_out(self, group: Group) -> bool:
+        """With dampening the host must know which step is the first."""
+        return super().can_leave_out(group) and not (group["momentum"] and group["dampening"])
+
+    def prepare_unless(self, found: Tensor, group: Group, moves: Moves) -> None:
+        numbers = self._numbers(group, {"step": 2})
+        update = self._update(group, self.choices(group, {}), (*numbers,), ("found",))
+        add = self.adder(group, moves)
+        for p in group["params"]:
+            if p.grad is None:
+                continue
+            buffers: tuple[Any, ...] = ()
+            if group["momentum"]:
+                state = self.state.get(p)
+                if not state or state.get("momentum_buffer") is None:
+                    state = self._begin(p, moves)
+                buffers = (state["momentum_buffer"],)
+            add(update, (p, *buffers, p.grad, found), (*numbers.values(),))
 
     def _begin(self, p: Tensor, moves: Moves) -> State:
         state = moves.begun[p] = {"momentum_buffer": creation.zeros_like(p)}

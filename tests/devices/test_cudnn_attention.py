@@ -156,7 +156,9 @@ def test_parts_move_every_operand_and_plans_are_read_again(
     monkeypatch.setattr(cudnn_attention, "MOST_WORKSPACE", 4 * (8 * 64 + 1) * 1024 * 6)
     copies: list[tuple[int, ...]] = []
     runtime = SimpleNamespace(memcpyAsync=lambda *n: copies.append(n[:3]), memcpyDeviceToDevice=3)
-    session = SimpleNamespace(target="sm", runtime=runtime, await_arrival=lambda: None)
+    session = SimpleNamespace(
+        target="sm", runtime=runtime, card=0, await_arrival=lambda: None, use=lambda: None
+    )
     own_calls: list[tuple[int, ...]] = []
     addresses = [16 * (i + 1) for i in range(len(operands_of(BACKWARD)))]
     numbers = [*addresses, *numbers_of(BACKWARD, 2, 6, 1024, 1024)]
@@ -205,7 +207,7 @@ def test_a_failure_of_the_moment_raises_and_is_not_remembered(
     frontend: Any, monkeypatch: pytest.MonkeyPatch
 ):
     own_calls: list[Any] = []
-    session = SimpleNamespace(target="sm", await_arrival=lambda: None)
+    session = SimpleNamespace(target="sm", card=0, await_arrival=lambda: None, use=lambda: None)
     launch = Attention(
         frontend, FORWARD, session, lambda: lambda *n: own_calls.append(n), lambda: None
     )
@@ -233,13 +235,25 @@ def test_a_failure_of_the_moment_raises_and_is_not_remembered(
 
 
 def test_a_handle_serves_the_next_thread(frontend: Any):
-    launch = Attention(frontend, FORWARD, None, lambda: None, lambda: None)  # type: ignore[arg-type,return-value]
+    card: Any = SimpleNamespace(card=0, use=lambda: None)
+    launch = Attention(frontend, FORWARD, card, lambda: None, lambda: None)  # type: ignore[arg-type,return-value]
     found: list[Any] = []
     for _ in range(2):
         thread = threading.Thread(target=lambda: found.append(launch._handle()))
         thread.start()
         thread.join()
     assert found[0] is found[1]
+
+
+def test_each_card_has_handles_of_its_own(frontend: Any):
+    used: list[int] = []
+    cards: list[Any] = [SimpleNamespace(card=k, use=lambda k=k: used.append(k)) for k in (0, 1)]
+    launches = [
+        Attention(frontend, FORWARD, card, lambda: None, lambda: None)  # type: ignore[arg-type,return-value]
+        for card in cards
+    ]
+    found = [launch._handle() for launch in launches * 2]
+    assert found[0] is found[2] is not found[1] is found[3] and used == [0, 1, 0, 1]
 
 
 def test_estimates_count_the_workspace(monkeypatch: pytest.MonkeyPatch):

@@ -1,11 +1,15 @@
-"""Several adapters in one process: `webgpu:1` (Note [Numbered devices])."""
+"""Several adapters or cards in one process: `webgpu:1`, `cuda:1` (Note [Numbered devices])."""
 
 from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +17,14 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight import memory, nn
-from rushlight.core import config
+from rushlight import interop, memory, nn
+from rushlight.core import cache, config
 from rushlight.core.errors import DeviceError, DeviceUnavailable
+from rushlight.devices import cuda
 from rushlight.devices.shared import registry
 from rushlight.devices.webgpu import adapter
 from rushlight.ops.create import creation
+from tests.devices.driver_of_streams import CardOfStreams
 
 
 @pytest.fixture
@@ -47,7 +53,9 @@ def test_devices_by_number(two: str) -> None:
     assert rl.accelerator.current_device_index() == 0
 
 
-def test_a_step_on_the_second_adapter_has_the_bits_of_the_first(two: str) -> None:
+def test_a_step_on_the_second_adapter_has_the_bits_of_the_first(
+    two: str, first: str = "webgpu"
+) -> None:
     def step(device: str) -> list[Any]:
         rl.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 2))
@@ -61,7 +69,7 @@ def test_a_step_on_the_second_adapter_has_the_bits_of_the_first(two: str) -> Non
         assert {p.device for p in model.parameters()} == {rl.device(device)}
         return [p.detach().cpu().numpy() for p in model.parameters()]
 
-    for ours, theirs in zip(step("webgpu"), step(two), strict=True):
+    for ours, theirs in zip(step(first), step(two), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -153,7 +161,7 @@ def test_number_0_is_the_kind_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         ("webgpu:-1", "only number 0"),
         ("webgpu:12345", "only number 0"),
         ("cpu:1", "write 'cpu'"),
-        ("cuda:1", "write 'cuda'"),
+        ("cuda:99", "CuPy cannot be imported|visible"),
     ],
 )
 def test_other_numbers_are_refused(
@@ -162,6 +170,129 @@ def test_other_numbers_are_refused(
     require_device("webgpu")
     with pytest.raises((DeviceError, DeviceUnavailable), match=said):
         rl.ones(2, device=name)
+
+
+# ---- cards ----
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CardOfStreams]]:
+    """Two cards, which the reference device stands for."""
+    made = []
+
+    def open_card(number: int = 0) -> CardOfStreams:
+        card = CardOfStreams(seed=number)
+        card.name = registry.numbered("cuda", number)
+        made.append(card)
+        return card
+
+    monkeypatch.setattr(cuda, "open_device", open_card)
+    monkeypatch.setattr(cuda, "count_devices", lambda: 2)
+    for name in ("cuda", "cuda:1"):
+        monkeypatch.delitem(registry._POOLS, name, raising=False)
+        registry.pool_of(name)
+    monkeypatch.setattr(interop, "_COPIERS", {})
+    cache.forget()  # plans of other cards
+    yield made
+    for card in made:
+        card.runtime.run_all()
+    creation.CURRENT.clear()
+    cache.forget()
+    for name in ("cuda", "cuda:1"):
+        registry.reopen(name)
+
+
+def test_cards_by_number(cards: list[CardOfStreams]) -> None:
+    assert rl.cuda.device_count() == 2 and rl.cuda.current_device() == 0
+    x, y = rl.arange(3, device="cuda"), rl.arange(3, device="cuda:1")
+    assert (str(x.device), str(y.device), y.device.index) == ("cuda", "cuda:1", 1)
+    with pytest.raises(DeviceError, match=r"cuda and cuda:1 .*\.to\('cuda'\)"):
+        x + y
+    assert (x.to(1) + y).tolist() == (x + y.to("cuda")).tolist() == [0, 2, 4]
+    leaf = rl.ones(3, device="cuda", requires_grad=True)
+    (leaf.to("cuda:1") * 3).sum().backward()
+    assert leaf.grad is not None and leaf.grad.device == x.device
+    assert leaf.grad.tolist() == [3, 3, 3]
+    assert rl.ones(1, device="cuda:0").device == x.device
+    assert cards[0].runtime.memory and cards[1].runtime.memory
+
+
+def test_cuda_is_card_0(cards: list[CardOfStreams]) -> None:
+    """Another is not the current one, and saying so is no silent use of card 0."""
+    for choose in (rl.cuda.set_device, rl.accelerator.set_device_index):
+        choose(0)
+        with pytest.raises(DeviceError, match="write 'cuda:1'"):
+            choose(1)
+    with pytest.raises(DeviceError, match="CUDA_VISIBLE_DEVICES=1"), rl.cuda.device(1):
+        pass
+    assert rl.cuda.current_device() == 0 and not creation.CURRENT
+    with pytest.raises(ValueError, match="patch: device"):
+        rl.patch(device="cuda:1")
+    with rl.patch(device="cuda") as torch:
+        assert torch.ones(1, device="cuda:1").new_ones(2).device.index == 1
+        with pytest.raises(DeviceError, match="write 'cuda:1'"):
+            torch.cuda.set_device(1)
+    made = rl.ones(2, device="cuda:1")
+    assert made.new_ones(2).device == made.to("cuda:1").device == made.device
+    assert rl.cuda.memory_allocated(1) == memory.allocated("cuda:1") >= made.nbytes
+    assert pickle.loads(pickle.dumps(made)).device.index == 1
+    file = io.BytesIO()
+    rl.save(made, file)
+    file.seek(0)
+    assert rl.load(file).device == made.device
+
+
+def test_streams_are_of_a_card(cards: list[CardOfStreams]) -> None:
+    first, second = rl.cuda.Stream(), rl.cuda.Stream("cuda:1")
+    assert (first.device_index, second.device_index, str(second.device)) == (0, 1, "cuda:1")
+    host = rl.arange(64, dtype=rl.float32).pin_memory()
+    with rl.cuda.stream(second):
+        there = host.to("cuda:1", non_blocking=True)
+        here = host.to("cuda", non_blocking=True)  # by the main queue of its card
+    assert rl.cuda.default_stream(1).card is cards[1] is second.card
+    assert there.tolist() == here.tolist() == host.tolist()
+    assert any("on 0" in line for line in cards[0].runtime.log)
+    assert not any(line.endswith(" on 0") and "copy 1" in line for line in cards[1].runtime.log)
+
+
+def test_a_scaler_and_an_optimiser_on_the_second_card(cards: list[CardOfStreams]) -> None:
+    p = rl.ones(3, device="cuda:1", requires_grad=True)
+    optimizer, scaler = rl.optim.AdamW([p], lr=0.5), rl.amp.GradScaler("cuda", 4.0)
+    scaler.scale((p * p).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 4.0 and p.tolist() == pytest.approx([0.495] * 3)
+
+
+def test_exported_memory_tells_its_card(cards: list[CardOfStreams]) -> None:
+    x = rl.arange(3, device="cuda:1")
+    assert (x.__dlpack_device__(), x.to("cuda").__dlpack_device__()) == ((2, 1), (2, 0))
+    again = rl.from_dlpack(x)
+    assert again.device == x.device and again.tolist() == [0, 1, 2]
+    again[0] = 7
+    assert x.tolist() == [7, 1, 2]
+
+
+def test_calls_and_launches_go_to_their_card() -> None:
+    """See `two_cards.py`; it exchanges parts of the package, so it runs by itself."""
+    program = Path(__file__).parent / "two_cards.py"
+    environment = {**os.environ, "PYTHONPATH": str(program.parents[2])}
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'cuda:2' is not available: 2 GPUs are visible" in done.stdout
+
+
+def test_a_step_on_a_second_card(require_device: Callable[[str], str]) -> None:
+    require_device("cuda")
+    if registry.count_of("cuda") < 2:
+        pytest.skip("this machine has one card")
+    test_a_step_on_the_second_adapter_has_the_bits_of_the_first("cuda:1", "cuda")
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, *adapters: tuple[str, str, int, str]) -> list[int]:

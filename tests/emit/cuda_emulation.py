@@ -239,10 +239,13 @@ class Emulator:
         loaded = ctypes.CDLL(str(library))
         return Driver(address_of(loaded, "launch"), address_of(loaded, "bind"), 0, 0)
 
-    def build_list(self, kernel: Map | Rowwise, words: int) -> CudaList:
-        driver = self.load(emit_list(kernel, words), list_name(kernel))
+    def build_list(self, kernel: Map | Rowwise, *tables: int) -> CudaList:
+        def build(words: int) -> Launch:
+            driver = self.load(emit_list(kernel, words), list_name(kernel))
+            return make_packed_launcher(1, driver)
+
         scratch = (ctypes.addressof(self.scratch), ctypes.addressof(self.tickets))
-        return CudaList(kernel, make_packed_launcher(1, driver), words, scratch)
+        return CudaList(kernel, build, tables, scratch)
 
     def build(self, kernel: Kernel) -> Launch:
         driver = self.load(_text(kernel), entry_name(kernel))

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import rushlight as rl
+from rushlight import optim
 from rushlight.core.dtypes import (
     DType,
     bool_,
@@ -36,8 +37,11 @@ from rushlight.devices.reference import ReferenceDevice, view_memory
 from rushlight.emit.cuda.kernels import emit
 from rushlight.kernel.shapes import Contract, Convolve, Gather, Map, Scatter
 from rushlight.ops.nn import channel_norm
+from rushlight.ops.optim.formula import kernel_of
+from rushlight.optim import Adam
 from rushlight.scalar import build as s
 from rushlight.scalar.ir import arg, index, param
+from rushlight.tape.record import call
 from rushlight.tape.record.op import Plan
 from tests.devices import cuda_launches as cases
 from tests.emit.cuda_emulation import Emulator
@@ -217,15 +221,15 @@ def emulator(folder: Path) -> Emulator:
     return Emulator(folder)
 
 
-@pytest.mark.parametrize("words, launches", [(400, 1), (8, 2)])
-def test_a_map_over_a_list(tmp_path: Path, words: int, launches: int):
+@pytest.mark.parametrize("tables, launches", [((400,), 1), ((8,), 2), ((8, 400), 1)])
+def test_a_map_over_a_list(tmp_path: Path, tables: tuple[int, ...], launches: int):
     x, y = (np.arange(n, dtype=np.float32) for n in (9000, 3))
     share = np.array([0.5], np.float32)
     kernel = Map(
         (float32,), (float32, float32), (float32,), (X * Y + param(0, float32),), 0, ("1", "1", "0")
     )
     own = emulator(tmp_path)
-    listed = own.build_list(kernel, words)
+    listed = own.build_list(kernel, *tables)
     items = [(a.ctypes.data, a.ctypes.data, share.ctypes.data, a.size) for a in (x, y[:0], y)]
     acts = listed(items, (2.0,))
     assert x[1] == 1 and len(acts) == launches
@@ -249,6 +253,71 @@ def test_a_fold_over_a_list(tmp_path: Path, words: int):
         results.append(out.tobytes())
     assert results[0] == results[1]
     assert out == pytest.approx([a.sum(dtype=np.float64) for a in arrays], rel=1e-4)
+
+
+@pytest.mark.parametrize("found", [0.0, 1.0])
+def test_a_step_that_the_device_may_leave_out(tmp_path: Path, found: float):
+    """AdamW with its numbers as operands of one element: Note [Steps decided on the device]."""
+    start = [np.linspace(1, 2, 4099, dtype=np.float32) * s for s in (1.0, 0.5, 0.25, -3.0)]
+    p, m, v, g = arrays = [a.copy() for a in start]
+    update = kernel_of(
+        Adam.formula, "adamw", "", ("exp_avg", "exp_avg_sq"),
+        ("towards", "keep", "rest", "eps", "decay"), ("found", "rate", "correction"), (),
+        True, True, False,
+    )  # fmt: skip
+    numbers = {"towards": 0.1, "keep": 0.99, "rest": 0.01, "eps": 1e-8, "decay": 0.5}
+    scalars = [np.array([x], np.float32) for x in (found, 0.125, 0.75)]
+    values = [rl.ones(4099)] * 4 + [rl.ones(())] * 3
+    kernel = update.prepared(values, (*numbers.values(),)).plan.kernel
+    assert kernel is not None and kernel.steps == ("1",) * 7 + ("0",) * 3
+    if found:
+        g[7] = np.inf
+    own = emulator(tmp_path)
+    item = (*[a.ctypes.data for a in (p, m, v, p, m, v, g, *scalars)], p.size)
+    for act, *given in own.build_list(kernel, 400)([item], (*numbers.values(),)):
+        act(*given)
+    if found:
+        assert all(np.array_equal(a, b) for a, b in zip((p, m, v), start[:3], strict=True))
+        return
+    mean = start[1] + (g - start[1]) * np.float32(0.1)
+    square = start[2] * np.float32(0.99) + g * g * np.float32(0.01)
+    want = start[0] * 0.5 - 0.125 * (mean / (np.sqrt(square) / 0.75 + 1e-8))
+    for made, expected in zip(arrays, (want, mean, square), strict=False):
+        np.testing.assert_allclose(made, expected, rtol=1e-6)
+
+
+def test_what_a_scaler_computes_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The kernels of one element, counts in doubles among them, have the CPU's values."""
+    own, built, checked = emulator(tmp_path), {}, set()
+    call_map = call.call_map
+
+    def checking(op, ins, params):
+        found = call_map(op, ins, params)
+        if op.name in ("count_steps", "overflows", "next_scale", "inverse_scale"):
+            plan = call.map_plan_for(op, tuple(v._spec for v in ins))
+            if plan.kernel not in built:
+                built[plan.kernel] = own.build(plan.kernel)
+            results = found if isinstance(found, (list, tuple)) else [found]
+            given, want = ([v.numpy() for v in values] for values in (ins, results))
+            made = [np.full_like(x, 7) for x in want]
+            addresses = [a.ctypes.data for a in (*made, *given)]
+            built[plan.kernel](*addresses, *plan.tail, *params)
+            for x, y in zip(made, want, strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-6)
+            checked.add(op.name)
+        return found
+
+    monkeypatch.setattr(call, "call_map", checking)
+    for name in ("Adam", "RAdam", "NAdam", "ASGD"):
+        p = rl.ones(5, requires_grad=True)
+        optimizer = getattr(optim, name)([p])
+        scaler = rl.amp.GradScaler("cpu", growth_interval=2)
+        for factor in (1.0, float("inf"), 1.0, 1.0, 1.0, 1.0, 1.0):
+            scaler.scale((p * factor).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert len(checked) == 4
 
 
 # ---- the launcher, on a driver that only records ----

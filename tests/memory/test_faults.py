@@ -58,6 +58,7 @@ class Training:
         self.scaler = amp.GradScaler(
             device, init_scale=8.0, growth_interval=1, enabled=device != "null"
         )
+        self.scaler.scale(rl.ones((), device=device))  # from now on the scale is on the device
         self.x = rl.randn(64, 24, device=device)
 
     @property

@@ -313,14 +313,14 @@ def test_a_state_of_functions_that_does_not_fit_changes_nothing():
 def scaled(of: Any) -> Any:
     scaler, optimiser = of
     return (
-        {n: v for n, v in scaler.__dict__.items() if n not in ("_finite", "_stepped")},
-        (list(scaler._finite.values()), len(scaler._stepped)),
+        scaler.state_dict(),
+        ([found.item() for found in scaler._found.values()], len(scaler._stepped)),
         everything(optimiser),
         bits(*[p.grad for g in optimiser.param_groups for p in g["params"]]),
     )
 
 
-@pytest.mark.parametrize("scale", [1024.0, 0.3])
+@pytest.mark.parametrize("scale", [1024.0, 0.25])
 def test_memory_that_ends_when_gradients_are_unscaled(failing, scale):
     def make() -> Any:
         return GradScaler("cpu", scale), fresh("Adam", steps=1)
@@ -329,14 +329,16 @@ def test_memory_that_ends_when_gradients_are_unscaled(failing, scale):
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-@pytest.mark.parametrize("scale", [1024.0, 0.3])
+@pytest.mark.parametrize("scale", [1024.0, 0.25])
 def test_gradients_that_are_not_finite_are_found(bad, scale):
     scaler, optimiser = GradScaler("cpu", scale), fresh("Adam")
     optimiser.param_groups[0]["params"][1].grad[2] = bad
-    before = everything(optimiser)
+    before = everything(optimiser)[0]
     scaler.step(optimiser)
     scaler.update()
-    assert everything(optimiser) == before
+    assert everything(optimiser)[0] == before
+    for state in optimiser.state.values():  # it was begun, and has seen no step
+        assert [v.abs().max().item() for v in state.values()] == [0.0] * 3
     assert scaler.get_scale() == scale / 2
 
 
@@ -344,7 +346,7 @@ def test_gradients_that_grow_beyond_all_numbers_are_found():
     scaler, optimiser = GradScaler("cpu", 1e-3), fresh("Adam")
     optimiser.param_groups[0]["params"][1].grad[2] = 3e38
     scaler.unscale_(optimiser)
-    assert not all(scaler._finite.values())
+    assert [found.item() for found in scaler._found.values()] == [1.0]
 
 
 def test_a_step_that_fails_can_be_made_again(failing):
@@ -366,7 +368,7 @@ def test_a_step_that_fails_can_be_made_again(failing):
     other_scaler.step(other)
     other_scaler.update()
     assert everything(optimiser) == everything(other)
-    assert scaler.__dict__ == other_scaler.__dict__
+    assert scaled((scaler, optimiser)) == scaled((other_scaler, other))
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,24 @@ from collections.abc import Sequence
 from rushlight.core.dtypes import float16
 from rushlight.devices.cuda import convolve, cudnn_attention, gemm
 from rushlight.devices.cuda.device import CudaDevice
+from rushlight.devices.cuda.driver import count_cards
 from rushlight.devices.shared.protocol import Device, Kind
 from rushlight.kernel.shapes import Attend, Contract, Convolve, Kernel
 
 _CUDA, _ROCM = 2, 10  # DLPack's numbers
-KIND = Kind(rank=2, autocast=float16, dlpack=(_CUDA, _ROCM), captures=True, shared=True)
+KIND = Kind(
+    rank=2, autocast=float16, dlpack=(_CUDA, _ROCM), captures=True, shared=True, several=True
+)
 
 
-def open_device() -> Device:
-    """Raises DeviceUnavailable where CuPy or a GPU is missing."""
-    return CudaDevice()
+def open_device(number: int = 0) -> Device:
+    """A GPU by its number. Raises DeviceUnavailable where CuPy or the GPU is missing."""
+    return CudaDevice(number)
+
+
+def count_devices() -> int:
+    """The number of GPUs. Raises DeviceUnavailable."""
+    return count_cards()
 
 
 def scratch_of(kernel: Kernel, numbers: Sequence[int]) -> Sequence[int]:

@@ -45,24 +45,26 @@ def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch
     if function is None or session.is_hip:
         return None
     cupy, errstate = session.cupy, importlib.import_module("cupyx").errstate
-    count, dtypes = len(kernel.outputs), kernel.outputs + kernel.inputs
+    count = len(kernel.outputs)
+    kinds = [np.dtype(dtype.name) for dtype in kernel.outputs + kernel.inputs]
 
     def allocate(nbytes: int) -> Any:
         block = _Block(pool(), room_for(nbytes)) if nbytes else None
-        return _pointer(cupy, 0 if block is None else block.address, nbytes, block)
+        return _pointer(session, 0 if block is None else block.address, nbytes, block)
 
     def launch(*numbers: int) -> None:
         call = sort_arguments(kernel, numbers)
         arrays = [
             cupy.ndarray(
                 shape,
-                np.dtype(dtype.name),
-                _pointer(cupy, address, math.prod(shape) * dtype.itemsize, None),
+                kind,
+                _pointer(session, address, math.prod(shape) * kind.itemsize, None),
             )
-            for address, dtype, shape in zip(
-                call.addresses, dtypes, shapes_of(kernel, call.sizes), strict=True
+            for address, kind, shape in zip(
+                call.addresses, kinds, shapes_of(kernel, call.sizes), strict=True
             )
         ]
+        session.use()
         session.await_arrival()
         # On our stream, whichever of CuPy's is current.
         with cupy.cuda.Stream.null, cupy.cuda.using_allocator(allocate), errstate(linalg="raise"):
@@ -71,5 +73,6 @@ def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch
     return launch
 
 
-def _pointer(cupy: Any, address: int, nbytes: int, owner: object) -> Any:
-    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, nbytes, owner, 0), 0)
+def _pointer(session: Session, address: int, nbytes: int, owner: object) -> Any:
+    cuda = session.cupy.cuda
+    return cuda.MemoryPointer(cuda.UnownedMemory(address, nbytes, owner, session.card), 0)

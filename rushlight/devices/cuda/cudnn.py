@@ -201,6 +201,7 @@ class Cudnn:
     def __init__(self, library: ctypes.CDLL, bind: Callable[[], object], driver: Driver) -> None:
         self.library = library
         self.bind = bind
+        self.several = driver.several
         self.local = threading.local()
         self.free: list[int] = []
         self.plans: dict[Any, Plan | None] = {}  # of convolutions: see `find_plan` there
@@ -212,8 +213,9 @@ class Cudnn:
 
     def handle(self) -> int:
         holder: Holder | None = getattr(self.local, "holder", None)
-        if holder is None:
+        if holder is None or self.several:
             self.bind()
+        if holder is None:
             made = self.free.pop() if self.free else self._create()
             holder = self.local.holder = Holder(made, self.free)
         return holder.handle

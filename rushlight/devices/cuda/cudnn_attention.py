@@ -197,7 +197,7 @@ class Attention:
     """
 
     _handles = threading.local()
-    _free: ClassVar[list[Any]] = []  # handles of threads that have ended
+    _free: ClassVar[dict[int, list[Any]]] = {}  # by card: handles of threads that have ended
 
     def __init__(
         self,
@@ -246,10 +246,14 @@ class Attention:
 
     def _handle(self) -> Any:
         """The thread's handle, on the default stream."""
-        holder: Holder | None = getattr(self._handles, "holder", None)
+        session = self.session
+        holders: dict[Any, Any] = self._handles.__dict__
+        session.use()
+        holder: Holder | None = holders.get(session.card)
         if holder is None:
-            made = self._free.pop() if self._free else self.cudnn.create_handle()
-            holder = self._handles.holder = Holder(made, self._free)
+            free = self._free.setdefault(session.card, [])
+            made = free.pop() if free else self.cudnn.create_handle()
+            holder = holders[session.card] = Holder(made, free)
         return holder.handle
 
     def _plan(self, numbers: tuple[float, ...]) -> Plan | None:

@@ -15,7 +15,7 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.cuda import arrays, convolve, cudnn, cudnn_attention, gemm
 from rushlight.devices.cuda.driver import compile_kernel, load_cublas, open_session
 from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
-from rushlight.devices.cuda.lists import LARGE_TABLE, SMALL_TABLE, CudaList
+from rushlight.devices.cuda.lists import LARGE_TABLE, TABLES, CudaList
 from rushlight.devices.cuda.marks import CudaMarks
 from rushlight.devices.cuda.memory import DriverMemory
 from rushlight.devices.cuda.streams import Queues
@@ -23,7 +23,7 @@ from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_la
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
-from rushlight.devices.shared.registry import pool_of
+from rushlight.devices.shared.registry import numbered, pool_of
 from rushlight.emit.cuda import attend
 from rushlight.emit.cuda.kernels import emit, entry_name
 from rushlight.emit.cuda.lists import emit_list, list_name
@@ -53,10 +53,9 @@ _LABELLING = locks.lock()
 class CudaDevice:
     """One GPU. See the Device protocol."""
 
-    name = "cuda"
-
-    def __init__(self) -> None:
-        self.session = open_session()
+    def __init__(self, number: int = 0) -> None:
+        self.name = numbered("cuda", number)
+        self.session = open_session(number)
         self.runtime = self.session.runtime
         self.memory = DriverMemory(self.runtime)
         self.limits = self._describe()
@@ -169,11 +168,15 @@ class CudaDevice:
             session = self.session
             versions = (self.runtime.driverGetVersion(), self.runtime.runtimeGetVersion())
             large = not session.is_hip and min(versions) >= _LARGE_ARGUMENTS
-            words = LARGE_TABLE if large else SMALL_TABLE
-            module, handle = compile_kernel(session, emit_list(kernel, words), list_name(kernel))
-            self.modules.append(module)
-            launch = make_packed_launcher(handle, session.driver)
-            found = self.listed[kernel] = CudaList(kernel, launch, words, self.scratch)
+            tables = (*TABLES, LARGE_TABLE) if large else TABLES
+
+            def build(words: int) -> Launch:
+                text = emit_list(kernel, words)
+                module, handle = compile_kernel(session, text, list_name(kernel))
+                self.modules.append(module)
+                return make_packed_launcher(handle, session.driver)
+
+            found = self.listed[kernel] = CudaList(kernel, build, tables, self.scratch)
         return found
 
     @cached_property

@@ -27,17 +27,62 @@ _OPTIONS = ("--std=c++14", "--fmad=false", "--ftz=false", "--prec-div=true", "--
 _HIP_OPTIONS = ("-ffp-contract=off",)
 
 
+class OnCard:
+    """`cupy.cuda.runtime` for one of several cards: that card is current while a function runs.
+
+    The collector may call one in the middle of anything, so the card from before is current again.
+    """
+
+    def __init__(self, runtime: Any, card: int) -> None:
+        self._runtime = runtime
+        self._card = card
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._runtime, name)
+        if not callable(found) or isinstance(found, type):
+            return found
+        get, put, card = self._runtime.getDevice, self._runtime.setDevice, self._card
+
+        def call(*args: Any) -> Any:
+            before = get()
+            if before == card:
+                return found(*args)
+            put(card)
+            try:
+                return found(*args)
+            finally:
+                put(before)
+
+        setattr(self, name, call)
+        return call
+
+
 @dataclass(frozen=True)
 class Session:
-    """CuPy with a GPU, and a context that is current on this thread."""
+    """CuPy with a GPU and its context, which was current on the thread that opened it.
+
+    # Note [Several cards]
+    1. A process with one card binds its context to a thread once, and never asks again. With more,
+       `Driver.several` says so: a launcher binds its card's context before every launch, `runtime`
+       is `OnCard`, and libraries are called after `use`.
+    2. Each card has its own session, modules, handles, status words, main queue and pools. Nothing
+       orders work on two cards but the host: a copy between them goes through its memory, after the
+       work of the card that it is read from.
+    """
 
     cupy: Any
-    runtime: Any  # cupy.cuda.runtime
+    runtime: Any  # cupy.cuda.runtime, or OnCard
     driver: Driver
     bind: Callable[[ctypes.c_void_p], int]
     is_hip: bool
     target: str  # the GPU's architecture and the compiler: part of a binary's key
     arrivals: Arrivals = field(default_factory=Arrivals)
+    card: int = 0  # CuPy's number of it
+
+    def use(self) -> None:
+        """Make the card current on this thread, for a library; see Note [Several cards]."""
+        if self.driver.several:
+            self.bind(ctypes.c_void_p(self.driver.context))
 
     def await_arrival(self) -> None:
         """Have the kernels wait for the copy of Note [Streams] 3, as launchers do."""
@@ -74,22 +119,41 @@ def address_of(library: ctypes.CDLL, name: str) -> int:
     return address
 
 
-def open_session() -> Session:
-    """Find a GPU. Raises DeviceUnavailable with what is missing."""
+def count_cards() -> int:
+    """How many GPUs there are. Raises DeviceUnavailable."""
+    runtime = _import_cupy().cuda.runtime
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError as error:
+        raise _silent(error) from error
+
+
+def _silent(error: Exception) -> DeviceUnavailable:
+    return DeviceUnavailable(
+        "cuda", f"no GPU answers ({error})", "Check `nvidia-smi` and the driver's version."
+    )
+
+
+def open_session(number: int = 0) -> Session:
+    """Find a GPU; number 0 is the current one. Raises DeviceUnavailable with what is missing."""
     cupy = _import_cupy()
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
-        if count:
+        if 0 < number < count:
+            runtime.setDevice(number)
+        if number < count:
             runtime.memGetInfo()  # makes the primary context and binds it to this thread
+            card = runtime.getDevice()
     except runtime.CUDARuntimeError as error:
-        raise DeviceUnavailable(
-            "cuda", f"no GPU answers ({error})", "Check `nvidia-smi` and the driver's version."
-        ) from error
+        raise _silent(error) from error
     if not count:
         raise DeviceUnavailable(
             "cuda", "no GPU is visible", "Check `nvidia-smi` and CUDA_VISIBLE_DEVICES."
         )
+    if number >= count:
+        cards = "1 GPU is" if count == 1 else f"{count} GPUs are"
+        raise DeviceUnavailable(f"cuda:{number}", f"{cards} visible", "The first one is number 0.")
     is_hip = bool(runtime.is_hip)
     library = _library(is_hip)
     context = ctypes.c_void_p()
@@ -111,12 +175,15 @@ def open_session() -> Session:
         DEFAULT_STREAM,
         address_of(library, wait),
         ctypes.addressof(arrivals.word),
+        count > 1,
     )
+    runtime = OnCard(runtime, card) if count > 1 else runtime
     target = (
         f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip "
         f"{is_hip}"
     )
-    return Session(cupy, runtime, driver, getattr(library, setter), is_hip, target, arrivals)
+    bind = getattr(library, setter)
+    return Session(cupy, runtime, driver, bind, is_hip, target, arrivals, card)
 
 
 def compile_kernel(session: Session, source: str, name: str, shared: int = 0) -> tuple[object, int]:

@@ -52,7 +52,8 @@ class _Plan:
 
 
 @cached
-def _plan(kind: int, sizes: Dims, batch: int) -> _Plan:
+def _plan(kind: int, sizes: Dims, batch: int, card: int) -> _Plan:
+    """A plan on the current card, which is `card`."""
     importlib.import_module("cupy.cuda.cufft")  # loads the library
     library = find_library("cufft", (12, 11, 10))
     if library is None:
@@ -87,7 +88,7 @@ def _run(kinds: tuple[int, int], out: Array, x: Array, sizes: Dims, direction: i
     import cupy
 
     kind = kinds[out.dtype in (np.complex128, np.float64)]
-    plan = _plan(kind, sizes, math.prod(x.shape[: x.ndim - len(sizes)]))
+    plan = _plan(kind, sizes, math.prod(x.shape[: x.ndim - len(sizes)]), x.device.id)
     work = cupy.empty(plan.work, np.uint8)
     operands = [ctypes.c_void_p(x.data.ptr), ctypes.c_void_p(out.data.ptr)]
     more = [direction] if kinds is _COMPLEX else []

@@ -227,6 +227,7 @@ class Cublas:
         assert handle.value is not None
         self.handle = handle.value
         self.run = make_caller(address_of(library, "cublasLtMatmul"), "ppppppppppppppqp", driver)
+        self.several = driver.several
         self.pointing = threading.Lock()  # a descriptor has one bias at a time
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -350,7 +351,7 @@ class Cublas:
 
     def use_here(self) -> None:
         """The context is current on this thread."""
-        if not hasattr(self.local, "bound"):
+        if self.several or not hasattr(self.local, "bound"):
             self.bind()
             self.local.bound = True
 

@@ -49,6 +49,18 @@ def _addresses(matrices: Array) -> Array:
     return cupy.arange(start, start + step * len(matrices), step, dtype=cupy.uintp)
 
 
+def _starts(arrays: Array) -> range:
+    """The addresses of the parts of a dense array, on the host."""
+    start, step = arrays.data.ptr, arrays.strides[0]
+    return range(start, start + step * len(arrays), step)
+
+
+@functools.cache
+def _one(kind: str) -> Array:
+    """The number 1 in host memory."""
+    return np.ones(1, kind)
+
+
 def _batched(matrices: Array) -> bool:
     return len(matrices) > 1 and matrices.shape[-1] <= _LARGE
 
@@ -60,42 +72,43 @@ def _columns(a: Array) -> Array:
     return cupy.array(a.swapaxes(-1, -2), order="C")
 
 
-def _lu(a: Array) -> tuple[Array, Array, Array]:
-    """LU by columns, the row exchanged with each (from 1), info."""
+def _lu(a: Array, pivots: Array = None, info: Array = None) -> tuple[Array, Array]:
+    """LU by columns, and the row exchanged with each (from 1), in `pivots`, as `info` is set."""
     import cupy
 
     batch, rows, columns = a.shape
     lu = _columns(a)
-    pivots = cupy.zeros((batch, min(rows, columns)), np.int32)
-    info = cupy.zeros(batch, np.int32)
+    pivots = cupy.empty((batch, min(rows, columns)), np.int32) if pivots is None else pivots
+    info = cupy.empty(batch, np.int32) if info is None else info
     if not a.size:
-        return lu, pivots, info
-    if rows == columns and _batched(lu):
+        pivots[...] = info[...] = 0
+    elif rows == columns and _batched(lu):
         run, handle = _cublas(lu, "getrfBatched")
         places = _addresses(lu)
         run(handle, rows, places.data.ptr, rows, pivots.data.ptr, info.data.ptr, batch)
-        return lu, pivots, info
-    run, handle = _cusolver(lu, "getrf")
-    room, _ = _cusolver(lu, "getrf_bufferSize")
-    work = cupy.empty(room(handle, rows, columns, lu.data.ptr, rows), lu.dtype)
-    for matrix, exchanges, failed in zip(lu, pivots, info, strict=True):
-        run(
-            handle, rows, columns, matrix.data.ptr, rows,
-            work.data.ptr, exchanges.data.ptr, failed.data.ptr,
-        )  # fmt: skip
-    return lu, pivots, info
+    else:
+        run, handle = _cusolver(lu, "getrf")
+        room, _ = _cusolver(lu, "getrf_bufferSize")
+        work = cupy.empty(room(handle, rows, columns, lu.data.ptr, rows), lu.dtype)
+        for place, exchanges, failed in zip(
+            _starts(lu), _starts(pivots), _starts(info), strict=True
+        ):
+            run(handle, rows, columns, place, rows, work.data.ptr, exchanges, failed)
+    return lu, pivots
 
 
 def lu_factor(outs: Arrays, ins: Arrays, label: str) -> None:
     lu, pivots, info = outs
-    found, pivots[...], info[...] = _lu(ins[0])
+    found, _ = _lu(ins[0], pivots, info)
     lu[...] = found.swapaxes(-1, -2)
     host.complain_of_pivots(label, info)
 
 
 def solve(outs: Arrays, ins: Arrays, label: str) -> None:
+    import cupy
+
     (x, info), (a, b) = outs, ins
-    lu, pivots, info[...] = _lu(a)
+    lu, pivots = _lu(a, None, info)
     host.complain_of_singular(label, info)
     batch, rows, columns = b.shape
     if not b.size:
@@ -111,11 +124,11 @@ def solve(outs: Arrays, ins: Arrays, label: str) -> None:
         )  # fmt: skip
     else:
         run, handle = _cusolver(lu, "getrs")
-        for matrix, exchanges, values, failed in zip(lu, pivots, right, info.copy(), strict=True):
-            run(
-                handle, _PLAIN, rows, columns, matrix.data.ptr, rows, exchanges.data.ptr,
-                values.data.ptr, rows, failed.data.ptr,
-            )  # fmt: skip
+        answer = cupy.empty(1, np.int32).data  # likewise
+        for place, exchanges, values in zip(
+            _starts(lu), _starts(pivots), _starts(right), strict=True
+        ):
+            run(handle, _PLAIN, rows, columns, place, rows, exchanges, values, rows, answer.ptr)
     x[...] = right.swapaxes(-1, -2)
 
 
@@ -124,7 +137,7 @@ def _substitute(a: Array, x: Array, upper: bool, unit: bool) -> None:
     batch, rows, columns = x.shape
     if not x.size:
         return
-    one = np.ones(1, x.dtype)
+    one = _one(x.dtype.char)
     how = (
         _RIGHT,
         _LOWER if upper else _UPPER,
@@ -140,8 +153,8 @@ def _substitute(a: Array, x: Array, upper: bool, unit: bool) -> None:
         run(handle, *how, places.data.ptr, rows, targets.data.ptr, columns, batch)
         return
     run, handle = _cublas(x, "trsm")
-    for matrix, right in zip(a, x, strict=True):
-        run(handle, *how, matrix.data.ptr, rows, right.data.ptr, columns)
+    for place, right in zip(_starts(a), _starts(x), strict=True):
+        run(handle, *how, place, rows, right, columns)
 
 
 def triangular(outs: Arrays, ins: Arrays, upper: bool, unit: bool) -> None:
@@ -152,13 +165,29 @@ def triangular(outs: Arrays, ins: Arrays, upper: bool, unit: bool) -> None:
 
 @functools.cache
 def _finish() -> Any:
-    """The lower triangle, or NaN where the factorisation failed; zeros above."""
+    """The lower triangle, or NaN where the factorisation failed; zeros above. And where it failed.
+
+    NaN is not positive. A NaN of the diagonal makes NaN of all that follow it, so the last element
+    tells whether there is one, and a walk back from it where the first is.
+    """
     import cupy
 
     return cupy.ElementwiseKernel(
-        "T x, raw int32 info, int64 n",
-        "T y",
-        "y = i % n > i / n % n ? T(0) : info[i / n / n] ? T(__int_as_float(0x7fc00000)) : x",
+        "T x, raw T whole, raw int32 found, int64 n",
+        "T y, raw int32 info",
+        """
+        const long long first = i / n / n * n * n;
+        long long bad = found[i / n / n];
+        if (bad == 0) {
+            long long place = first + n * n - 1, left = n;
+            while (left && whole[place] != whole[place]) {
+                bad = left--;
+                place -= n + 1;
+            }
+        }
+        if (i == first) info[i / n / n] = (int)bad;
+        y = i % n > i / n % n ? T(0) : bad ? T(__int_as_float(0x7fc00000)) : x
+        """,
         "finish_cholesky",
     )
 
@@ -167,29 +196,27 @@ def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
     import cupy
 
     (out, info), (a,) = outs, ins
-    info[...] = 0
     if not a.size:
+        info[...] = 0
         return
     # By columns the lower triangle is the upper one.
     factor = cupy.array(host.adjoint(a) if upper else a, order="C")
     batch, n, _ = a.shape
+    found = cupy.empty(batch, np.int32)
     if batch > 1:
         run, handle = _cusolver(factor, "potrfBatched")
         places = _addresses(factor)
-        run(handle, _UPPER, n, places.data.ptr, n, info.data.ptr, batch)
+        run(handle, _UPPER, n, places.data.ptr, n, found.data.ptr, batch)
     else:
         run, handle = _cusolver(factor, "potrf")
         room, _ = _cusolver(factor, "potrf_bufferSize")
         count = room(handle, _UPPER, n, factor.data.ptr, n)
         work = cupy.empty(count, factor.dtype)
-        run(handle, _UPPER, n, factor.data.ptr, n, work.data.ptr, count, info.data.ptr)
-    # NaN is not positive. A NaN of the diagonal makes NaN of all that follow it.
-    bad = cupy.isnan(cupy.diagonal(factor, 0, -2, -1)).sum(-1, dtype=np.int32)
-    info[...] = cupy.where((info == 0) & (bad > 0), n + 1 - bad, info)
+        run(handle, _UPPER, n, factor.data.ptr, n, work.data.ptr, count, found.data.ptr)
+    lower = cupy.empty_like(factor) if upper else out
+    _finish()(factor, factor, found, n, lower, info)
     if upper:
-        out[...] = host.adjoint(_finish()(factor, info, n))
-    else:
-        _finish()(factor, info, n, out)
+        out[...] = host.adjoint(lower)
     host.complain_of_minors(label, info)
 
 
@@ -213,11 +240,60 @@ def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
     cholesky_solve(outs, [ins[0], one], upper)
 
 
+@functools.cache
+def _upper() -> Any:
+    """The upper triangle of each matrix, zeros below."""
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        "T x, int64 rows, int64 columns",
+        "T y",
+        "y = i % columns < i / columns % rows ? T(0) : x",
+        "upper_triangle",
+    )
+
+
+def qr(outs: Arrays, ins: Arrays, mode: str) -> None:
+    """Q and R; R alone with mode "r". CuPy's own waits for the device, to check its arguments."""
+    import cupy
+
+    (a,), r = ins, outs[-1]
+    batch, rows, columns = a.shape
+    if not a.size:
+        host.qr(outs, ins, mode)
+        return
+    least = min(rows, columns)
+    made, answer = _columns(a), cupy.empty(1, np.int32).data
+    factors = cupy.empty((batch, least), made.dtype)
+    run, handle = _cusolver(made, "geqrf")
+    room, _ = _cusolver(made, "geqrf_bufferSize")
+    count = room(handle, rows, columns, made.data.ptr, rows)
+    work = cupy.empty(count, made.dtype)
+    for place, tau in zip(_starts(made), _starts(factors), strict=True):
+        run(handle, rows, columns, place, rows, tau, work.data.ptr, count, answer.ptr)
+    _upper()(made.swapaxes(-1, -2)[:, : r.shape[1]], r.shape[1], columns, r)
+    if mode == "r":
+        return
+    q = outs[0]
+    across = q.shape[-1]
+    if across != columns:
+        reflectors, made = made, cupy.empty((batch, across, rows), made.dtype)
+        made[:, :least] = reflectors[:, :least]
+    name = "ungqr" if made.dtype.kind == "c" else "orgqr"
+    run, _ = _cusolver(made, name)
+    room, _ = _cusolver(made, f"{name}_bufferSize")
+    count = room(handle, rows, across, least, made.data.ptr, rows, factors.data.ptr)
+    work = cupy.empty(count, made.dtype)
+    for place, tau in zip(_starts(made), _starts(factors), strict=True):
+        run(handle, rows, across, least, place, rows, tau, work.data.ptr, count, answer.ptr)
+    q[...] = made.swapaxes(-1, -2)
+
+
 def _diagonal(a: Array) -> tuple[Array, Array]:
     """The diagonal of U, and the sign of the exchanges."""
     import cupy
 
-    lu, pivots, _ = _lu(a)
+    lu, pivots = _lu(a)
     exchanged = (pivots != cupy.arange(1, pivots.shape[1] + 1, dtype=np.int32)).sum(-1)
     return cupy.diagonal(lu, 0, -2, -1), (1 - 2 * (exchanged % 2)).astype(lu.real.dtype)
 
@@ -261,6 +337,7 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
         det,
         lstsq,
         lu_factor,
+        qr,
         slogdet,
         solve,
         triangular,
@@ -269,7 +346,6 @@ FUNCTIONS: dict[str, Callable[..., None]] = {
         host.eigh,
         host.eigvalsh,
         host.pinv,
-        host.qr,
         host.svd,
         host.svdvals,
     )

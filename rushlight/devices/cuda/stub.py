@@ -6,7 +6,7 @@
 2. It computes the grid (grid.py), packs kernelParams on the stack and calls the driver through its
    address.
 3. On a thread with no context, or another one, the driver refuses: then ours is bound and the
-   launch tried again.
+   launch tried again. In a process with several cards it is bound before every launch.
 4. The kernel's handle is the builtin's `self`, so that kernels with the same arguments and the same
    rule for the grid share one piece of machine code.
 5. For indexed kernels it sets a word in host memory, by which the device knows that status words
@@ -45,6 +45,7 @@ class Driver:
     stream: int
     wait: int = 0  # cuStreamWaitEvent or hipStreamWaitEvent
     arrivals: int = 0  # the address of the word of Note [Streams] 3
+    several: bool = False  # whether another card's context may be current: Note [Several cards]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,7 @@ class _Writer:
         given = [handle, *(b.trunc(c, I32) for c in counts), _pointer(b, driver.stream), packed]
         given.append(ir.Constant(POINTER.as_pointer(), None))
         zero = ir.Constant(I32, 0)
-        if driver.arrivals:
-            self.await_arrival(driver)
+        self.begin(driver)
         code = _called(b, driver.launch, I32, given)
         with b.if_then(b.icmp_signed("!=", code, zero), likely=False):
             _called(b, driver.bind, I32, [_pointer(b, driver.context)])
@@ -202,6 +202,14 @@ class _Writer:
                 error = _pointer(b, id(DeviceError))
                 _called(b, _python("PyErr_Format"), POINTER, [error, message, again], True)
                 self.fail()
+
+    def begin(self, driver: Driver) -> None:
+        """Bind the context where another may be current, and wait for an arrival."""
+        if driver.several:
+            b = self.builder
+            _called(b, driver.bind, I32, [_pointer(b, driver.context)])
+        if driver.arrivals:
+            self.await_arrival(driver)
 
     def await_arrival(self, driver: Driver) -> None:
         """Have the stream wait for the event in the word of Note [Streams] 3, if there is one."""
@@ -331,8 +339,8 @@ def make_caller(address: int, kinds: str, driver: Driver | None = None) -> Calla
             "q": lambda v: v,
             "i": lambda v: b.trunc(v, I32),
         }
-        if driver is not None and driver.arrivals:
-            writer.await_arrival(driver)
+        if driver is not None:
+            writer.begin(driver)
         code = _called(
             b, address, I32, [convert[kind](v) for kind, v in zip(kinds, whole, strict=True)]
         )

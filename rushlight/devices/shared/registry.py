@@ -9,7 +9,8 @@ Folders are found on the path of the package `rushlight.devices`, so a device ma
 2. A folder whose `KIND` says `several` has `open_device(number)` and `count_devices()`. The others
    have number 0 only.
 3. A name says which device is meant wherever it is used. Only "cuda", where it stands for another
-   kind, is the current one of that kind (`ops/create/creation.py`).
+   kind, is the current one of that kind (`ops/create/creation.py`). Where it is a card itself it is
+   number 0, since calls hand the names of devices on; another card cannot be made the current one.
 """
 
 from __future__ import annotations

@@ -11,12 +11,11 @@ from rushlight.core.dtypes import result_type
 from rushlight.core.errors import RushlightError
 from rushlight.ops.create import creation
 from rushlight.ops.optim.formula import Expr
-from rushlight.ops.optim.lists import can_list, fold_each, update_all
+from rushlight.ops.optim.lists import can_list, fold_each, scale_by, update_all
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.pointwise.scaled import clamp
 from rushlight.ops.reduce import reductions
 from rushlight.ops.view import views
-from rushlight.ops.view.inplace import Update
 from rushlight.tape.record.state import no_grad
 from rushlight.tensor import Tensor
 
@@ -67,9 +66,6 @@ def _squares(t: Tensor) -> Any:
 
 def _square(x: Expr) -> Expr:
     return x * x
-
-
-_scale = Update("scale_by", lambda g, share: (g * share,), 1, 0, "g *= share.")
 
 
 def _listed(tensors: Tensor | Iterable[Tensor]) -> list[Tensor]:
@@ -126,7 +122,7 @@ def clip_grads_with_norm_(
     share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
     grads = [part_of(g) for g in _grads(parameters)]
     if can_list([*grads, share]):
-        update_all(_scale, [(g, share) for g in grads], ())
+        update_all(scale_by, [(g, share) for g in grads])
         return
     for g in grads:
         g.mul_(share.to(g.device, g.dtype))

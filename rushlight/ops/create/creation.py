@@ -101,6 +101,21 @@ STANDS_FOR: dict[str, Callable[[], str]] = {"meta": lambda: "null"}
 HIDDEN = "cuda (hidden by --device cpu)"  # what "cuda" stands for where the CPU was chosen
 # The numbers of the current devices, by kind, where they are not 0: what "cuda" stands for.
 CURRENT: dict[str, int] = {}
+
+
+def make_current(kind: str, number: int) -> None:
+    """Have "cuda" stand for another device of a kind: Note [Numbered devices] 3."""
+    if number == CURRENT.get(kind, 0):
+        return
+    if kind == "cuda":
+        raise DeviceError(
+            f"'cuda' is the card of number 0 and cannot become number {number}: write "
+            f"'cuda:{number}', or start the program with CUDA_VISIBLE_DEVICES={number}"
+        )
+    pool_of(numbered(kind, number))
+    CURRENT[kind] = number
+
+
 # The names that programs of PyTorch see, by the device's kind.
 SHOWN_AS: dict[str, str] = {}
 

@@ -8,6 +8,8 @@
    in float64 by the optimiser. Choices (Nesterov's momentum or not) select another kernel.
 3. `maximize` and weight decay are the same for all optimisers and are applied before the formula:
    decoupled decay scales p, the other adds p * decay to g.
+4. Numbers that only the device knows are operands. Where the first of these, `found`, is not 0,
+   nothing changes: Note [Steps decided on the device].
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def kernel_of(
     doc: str,
     state: tuple[str, ...],
     numbers: tuple[str, ...],  # "decay" among them where weights may decay
+    operands: tuple[str, ...],  # "found" and the numbers that are operands, or none
     choices: tuple[tuple[str, bool], ...],
     decays: bool,
     decoupled: bool,
@@ -49,12 +52,16 @@ def kernel_of(
     """An update of p and the state by g and the numbers. See Note [Optimisers]."""
 
     def body(p: Expr, *rest: Expr) -> tuple[Expr, ...]:
-        named = dict(zip((*state, "g", *numbers), rest, strict=True))
-        g, decay = named.pop("g"), named.pop("decay", None)
+        named = dict(zip((*state, "g", *operands, *numbers), rest, strict=True))
+        g, decay, found = named.pop("g"), named.pop("decay", None), named.pop("found", None)
+        old = (p, *rest[: len(state)])
         if maximize:
             g = -g
         if decays and decay is not None:
             p, g = (p * decay, g) if decoupled else (p, g + p * decay)
-        return tuple(formula(p, g, **named, **dict(choices)))
+        new = tuple(formula(p, g, **named, **dict(choices)))
+        if found is None:
+            return new
+        return tuple(where(found > 0, kept, made) for kept, made in zip(old, new, strict=True))
 
     return Update(name, body, 1 + len(state), len(numbers), doc)

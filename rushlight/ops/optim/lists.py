@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from rushlight.ops.create.creation import empty_spec
 from rushlight.ops.optim.whole_steps import Moves, has_lists
 from rushlight.ops.view.inplace import Update
 from rushlight.scalar import build as s
-from rushlight.scalar.ir import Expr, arg, const, row
+from rushlight.scalar.ir import Expr, arg, row
 from rushlight.tape.memory import replay
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
@@ -78,20 +77,13 @@ def _fold(dtype: DType, kind: str, body: Callable[[Expr], Expr], wide: DType) ->
     return Rowwise((wide,), ("row",), (dtype,), (), (step,), (result,), "axis", ("0", "1"))
 
 
-def is_infinite(x: Expr) -> Expr:
-    """1.0 for an infinity or NaN, else 0.0."""
-    return s.where(s.absolute(x) < const(math.inf, x.dtype), const(0, x.dtype), const(1, x.dtype))
+scale_by = Update("scale_by", lambda g, factor: (g * factor,), 1, 0, "g *= factor.")
 
 
-def update_all(
-    update: Update,
-    rows: Sequence[tuple[Value, ...]],
-    params: tuple[float, ...],
-    *then: tuple[Any, ...],
-) -> None:
+def update_all(update: Update, rows: Sequence[tuple[Value, ...]], *then: tuple[Any, ...]) -> None:
     """`update` of each of the rows, and calls: all or nothing, in as few launches as possible."""
     moves = Moves()
     for values in rows:
-        moves.add_listed(update, values, params)
+        moves.add_listed(update, values, ())
     moves.acts += then
     moves.make()

@@ -653,7 +653,9 @@ class Update(MapOp):
             STATE.get().dual.refuse(self.name, "step outside of the level", *inputs[: self.targets])
         if inputs[0]._spec.dtype.kind == "c":
             with Changed(grad=False):
-                inputs = [complex_parts.split(v) for v in inputs]
+                inputs = [
+                    complex_parts.split(v) if v._spec.dtype.kind == "c" else v for v in inputs
+                ]
         specs = tuple(v._spec for v in inputs)
         if any(spec.hidden for spec in specs):
             raise InplaceError(
