@@ -249,9 +249,15 @@ def cupy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.setattr(
             lapack, name, lambda array, routine: (getattr(Routines(array.dtype), routine), 1)
         )
-    lapack._finish.cache_clear()
+    _forget()
     yield
-    lapack._finish.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    """On a card the other tests need CuPy's own kernels and arrays."""
+    for kept in (lapack._one, lapack._finish, lapack._upper):
+        kept.cache_clear()
 
 
 def ours(x: Any) -> Array:
