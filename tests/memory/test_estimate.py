@@ -157,6 +157,27 @@ def test_estimates_inside_a_budget(name: str, share: float) -> None:
         memory.estimate(training.step, budget=free.before + 4096)
 
 
+@pytest.mark.xfail(
+    reason="a stand-in takes all scratch of a convolution, the CPU takes less at a limit",
+    strict=True,
+)
+def test_an_estimate_of_convolutions_succeeds_where_the_step_does() -> None:
+    training = Training("cnn")
+    training.step()
+    training.losses.clear()
+    free = memory.estimate(training.step)
+    limit = (free.peak - free.before) * 48 // 100
+    measured(training.step, limit)  # it succeeds
+    training.losses.clear()
+    refused = False
+    try:
+        memory.estimate(training.step, budget=free.before + limit)
+    except rl.BudgetError:
+        refused = True
+    del training  # the failure's traceback is kept
+    assert not refused
+
+
 def test_an_estimate_in_the_middle_of_a_step_that_repeats() -> None:
     """The record that the step follows goes on after it."""
     rl.manual_seed(0)
