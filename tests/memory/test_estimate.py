@@ -157,10 +157,6 @@ def test_estimates_inside_a_budget(name: str, share: float) -> None:
         memory.estimate(training.step, budget=free.before + 4096)
 
 
-@pytest.mark.xfail(
-    reason="a stand-in takes all scratch of a convolution, the CPU takes less at a limit",
-    strict=True,
-)
 def test_an_estimate_of_convolutions_succeeds_where_the_step_does() -> None:
     training = Training("cnn")
     training.step()

@@ -162,8 +162,13 @@ class StandIn(NullDevice):
     def _take_scratch(self, kernel: Kernel, numbers: Sequence[bool | int | float]) -> None:
         """Take and give back what a launch takes on the device it stands for."""
         rooms = self.scratch_of(kernel, numbers) if self.scratch_of is not None else ()  # type: ignore[arg-type]
+        pool, least = self._pool(), self.limits.least_scratch
+        limit = pool.limit
+        if rooms and least is not None and limit is not None and isinstance(kernel, Convolve):
+            fits = pool.live + sum(rooms) <= limit  # else it copies fewer images at a time
+            rooms = rooms if fits else [least(kernel, numbers)]  # type: ignore[arg-type]
         if rooms:
-            with Scratch(self._pool(), *rooms):
+            with Scratch(pool, *rooms):
                 pass
 
     def _join(self, blocks: list[tuple[int, int]], nbytes: int) -> int:
