@@ -355,6 +355,7 @@ def test_each_thread_binds_the_context_once_for_cublas():
     cublas = object.__new__(gemm.Cublas)
     bound: list[int] = []
     cublas.local, cublas.bind = threading.local(), lambda: bound.append(threading.get_ident())
+    cublas.several = False  # with more cards it is bound at each use
 
     def use() -> int:
         cublas.use_here()

@@ -62,6 +62,7 @@ MOST = 1 << 47
 SPARE = 64 << 20  # bytes that may be cached beyond the peak in use
 # The smallest cached blocks stay, up to so small a part of all that a limit's step caches.
 FEW = 256
+PATIENCE = 1000  # tries in which another thread seems to have made room
 
 
 def room_for(nbytes: int) -> int:
@@ -109,7 +110,7 @@ class Pool:
 
     __slots__ = (
         *("aside", "cached", "device", "free", "held", "live", "peak", "reclaim", "rooms"),
-        *("spared", "stuck"),
+        "spared",
     )
 
     # The limit of the calling thread.
@@ -138,8 +139,6 @@ class Pool:
         self.reclaim: Callable[[Pool, int, list[int] | None], bool] | None = None
         self.cached = 0, 0  # a limit, and the most bytes that were cached when it was met
         self.spared = 0  # cached bytes that stay while `reclaim` runs
-        # `live`, `held` and the room of the last request for which nothing was freed.
-        self.stuck: tuple[int, int, int] | None = None
         interrupts.hear_in_finalisers()
 
     @property
@@ -268,13 +267,14 @@ class Pool:
         idle = self.held - self.live - self.peak
         if idle > SPARE:
             self.trim(idle)
+        tries = 0
         while True:
             limit = Pool.bound(self)
             if limit is not None and self.held + room > limit:
                 handed: list[int] = []
                 try:
                     if not self._regroup(room, limit):
-                        self._make_way(room, limit, handed)
+                        tries = self._make_way(room, limit, handed, tries)
                 except BaseException:  # Ctrl-C, after a block was handed over
                     if handed:
                         self.blocks(room).append(handed[0])
@@ -316,32 +316,32 @@ class Pool:
 
     def make_room(self, room: int) -> None:
         """Free or drop enough for `room` bytes that the pool is to count, or raise."""
+        tries = 0
         while (limit := Pool.bound(self)) is not None and self.held + room > limit:
-            self._make_way(room, limit, None)
+            tries = self._make_way(room, limit, None, tries)
 
-    def _make_way(self, room: int, limit: int, handed: list[int] | None) -> None:
-        """Free or drop something, or raise. `handed`: see Note [Budget] 7."""
+    def _make_way(self, room: int, limit: int, handed: list[int] | None, tries: int) -> int:
+        """Free or drop something (`handed`: Note [Budget] 7), or raise; tries: see PATIENCE."""
         over = self.held + room - limit
         if over <= 0:
-            return
+            return 0
         sizes = self._sizes()
         least, spared = self._few(limit, over, sizes)
         if over <= self.held - self.live - spared and self._exchange(over, least, sizes):
-            return
+            return 0
         if over <= spared and room * FEW <= self.cached[1] and self.trim(over):
-            return
+            return 0
         if Pool.refused is not None and Pool.last_resort(self, None):
-            return
+            return 0
         if self.reclaim is not None and self._reclaim(room, spared, handed):
-            return
+            return 0
         if spared and self.trim(over):
-            return
-        live, before = self.live, self.stuck
-        self.stuck = live, self.held, room
-        if (live + room <= limit or self.free.get(room)) and before != self.stuck:
-            return  # another thread freed some
+            return 0
+        if (self.live + room <= limit or self.free.get(room)) and tries < PATIENCE:
+            return tries + 1
         if not Pool.last_resort(self, None):
             raise Pool.refuse(self, room, limit)
+        return 0
 
     def _few(self, limit: int, over: int, sizes: list[int]) -> tuple[int, int]:
         """The size under which cached blocks stay, and their bytes. See Note [Budget] 6.
