@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rushlight.compat.refused import REFUSED, refusal
 from rushlight.lazy import MissingName
 
 _OPTIMISERS = (
@@ -20,6 +23,13 @@ _DISTRIBUTIONS = (
     "negative_binomial normal one_hot_categorical pareto poisson relaxed_bernoulli "
     "relaxed_categorical studentT transformed_distribution uniform von_mises weibull"
 )
+# By PyTorch's path, the modules here that have names which PyTorch's has besides.
+_MORE = {
+    "utils.data": (
+        "rushlight.compat.utils.data.datapipes._decorator "
+        "rushlight.compat.utils.data.datapipes.datapipe"
+    ),
+}
 # By PyTorch's path, the module here that has its names.
 FORWARDED: dict[str, str] = {
     "_tensor": "rushlight",
@@ -77,6 +87,47 @@ FORWARDED: dict[str, str] = {
         "rushlight.distributions rushlight.distributions.constraints "
         "rushlight.distributions.utils rushlight.distributions.multivariate"
     ),
+    "_VF": "rushlight",
+    "_lobpcg": "rushlight",
+    "_ops": "rushlight.compat.aten",
+    "_streambase": "rushlight",
+    "_vmap_internals": "rushlight.func",
+    "accelerator.memory": "rushlight.accelerator",
+    "autograd.profiler_legacy": "rushlight.profiler.legacy",
+    "cuda.comm": "rushlight.compat.nn.parallel._functions",
+    "distributed.checkpoint.storage": "rushlight.distributed.checkpoint",
+    "distributed.checkpoint.staging": "",
+    "distributed.fsdp._fully_shard": "rushlight.distributed.fsdp",
+    "distributed.fsdp._fully_shard._fsdp_api": "rushlight.distributed.fsdp",
+    "distributed.fsdp._fully_shard._fsdp_state": "rushlight.distributed.fsdp",
+    "distributed.fsdp._fully_shard._fully_shard": "rushlight.distributed.fsdp",
+    "distributed.nn.api": "",
+    "distributed.optim.post_localSGD_optimizer": "rushlight.distributed.optim",
+    "distributed.optim.zero_redundancy_optimizer": "rushlight.distributed.optim",
+    "distributed.pipelining._IR": "rushlight.distributed.pipelining",
+    "distributed.pipelining._utils": "",
+    "distributed.pipelining.stage": "rushlight.distributed.pipelining",
+    "distributed.tensor._api": "rushlight.distributed.tensor",
+    "distributed.tensor.experimental._context_parallel": "",
+    "distributed.tensor.parallel.api": "rushlight.distributed.tensor.parallel",
+    "distributed.tensor.parallel.loss": "rushlight.distributed.tensor.parallel",
+    "distributed.tensor.parallel.style": "rushlight.distributed.tensor.parallel",
+    "export.dynamic_shapes": "rushlight.compat.export",
+    "export.exported_program": "rushlight.compat.export",
+    "fx._compatibility": "rushlight.compat.fx._symbolic_trace",
+    "optim._adafactor": "rushlight.optim",
+    "testing._comparison": "rushlight.testing rushlight.testing.comparing",
+    "testing._creation": "rushlight.testing rushlight.testing.making",
+    "utils.benchmark.utils.compare": "rushlight.compat.utils.benchmark.compare",
+    "utils.benchmark.utils.timer": "rushlight.compat.utils.benchmark.timer",
+    **{
+        f"utils.data.datapipes.iter.{name}": "rushlight.compat.utils.data.datapipes.iter.reading"
+        for name in ("filelister", "fileopener", "streamreader")
+    },
+    **{
+        f"utils.data.datapipes.map.{name}": "rushlight.compat.utils.data.datapipes.map.pipes"
+        for name in ("callable", "combinatorics", "combining", "grouping", "utils")
+    },
     **{f"optim.{name}": "rushlight.optim" for name in _OPTIMISERS.split()},
     **{
         f"distributions.{name}": (
@@ -97,37 +148,78 @@ class _Callable(ModuleType):
         return self.function(*args, **named)
 
 
+@functools.cache
+def _beneath() -> dict[str, set[str]]:
+    """By PyTorch's path, the names of the modules that are only here."""
+    found: dict[str, set[str]] = {}
+    here = Path(__file__).parent
+    files = (file.relative_to(here).with_suffix("").parts for file in here.rglob("*.py"))
+    owned = (parts[: -1 if parts[-1] == "__init__" else None] for parts in files)
+    for path in (*FORWARDED, *REFUSED, *map(".".join, owned)):
+        above, _, leaf = path.rpartition(".")
+        found.setdefault(above, set()).add(leaf)
+    return found
+
+
 def add_files(path: str, module: ModuleType) -> None:
-    """Give a module those of PyTorch's files beneath it that it has no name for."""
-    names = {*vars(module), *dir(module)}
-    for inner in FORWARDED:
-        above, _, leaf = inner.rpartition(".")
-        if above == path and leaf not in names:
-            setattr(module, leaf, forwarded(inner))
+    """Give a module those of PyTorch's files beneath it that it has no name for, when asked for."""
+    beneath, more = _beneath().get(path, set()), _MORE.get(path, "").split()
+    before: Callable[[str], Any] | None = vars(module).get("__getattr__")
+    if not (beneath or more) or hasattr(before, "files"):
+        return
+
+    def find(name: str) -> Any:
+        try:
+            if before is not None:
+                return before(name)
+            raise MissingName(module.__name__, name)
+        except AttributeError:
+            for source in [] if name.startswith("_") else more:
+                other = importlib.import_module(source)
+                if hasattr(other, name):
+                    return vars(module).setdefault(name, getattr(other, name))
+            if name not in beneath:
+                raise
+        inner = f"{path}.{name}"
+        found = forwarded(inner) or importlib.import_module(f"rushlight.compat.{inner}")
+        return vars(module).setdefault(name, found)
+
+    find.files = beneath  # type: ignore[attr-defined]
+    vars(module)["__getattr__"] = find
 
 
+@functools.cache
 def forwarded(path: str, function: Any = None) -> ModuleType | None:
     """The module of PyTorch's path, with the names of those that have them.
 
     The import system puts it in the place of a function of the same name, for which it is called.
     """
-    sources = FORWARDED.get(path)
-    if sources is None:
+    if path not in FORWARDED and path not in REFUSED:
         return None
-    owns = [importlib.import_module(source) for source in sources.split()]
+    sources = FORWARDED.get(path, "").split()
+    reason, names = REFUSED.get(path, ("", ""))
+    refused = names.split()
     kind = ModuleType if function is None else _Callable
-    made = kind(f"rushlight.compat.{path}", f"PyTorch's `torch.{path}`: names of {sources}.")
+    told = f"names of {' '.join(sources)}" if sources else reason
+    made = kind(f"rushlight.compat.{path}", f"PyTorch's `torch.{path}`: {told}.")
 
     def find(name: str) -> Any:
+        missing: AttributeError = MissingName(made.__name__, name)
         if name.startswith("__"):
-            raise MissingName(made.__name__, name)
-        for own in owns[:-1]:
-            if hasattr(own, name):
-                return getattr(own, name)
-        return getattr(owns[-1], name)
+            raise missing
+        for source in sources:
+            try:
+                return getattr(importlib.import_module(source), name)
+            except AttributeError as error:
+                missing = error
+        if name in refused:
+            return vars(made).setdefault(name, refusal(path, name, reason))
+        raise missing
 
-    names = sorted({name for own in owns for name in dir(own)})
-    vars(made).update(__path__=[], __getattr__=find, __dir__=lambda: names)
+    def listed() -> list[str]:
+        return sorted({*refused, *(n for s in sources for n in dir(importlib.import_module(s)))})
+
+    vars(made).update(__path__=[], __getattr__=find, __dir__=listed)
     if function is not None:
         vars(made)["function"] = function
     return made

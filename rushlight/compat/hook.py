@@ -37,6 +37,7 @@ from typing import Any
 from rushlight import accelerator
 from rushlight.compat import version
 from rushlight.compat.files import FORWARDED, add_files, forwarded
+from rushlight.compat.refused import REFUSED
 from rushlight.core import config, dtypes
 from rushlight.core.cache import forget
 from rushlight.devices.shared.registry import (
@@ -124,6 +125,8 @@ class Finder(MetaPathFinder, Loader):
         found = module.__spec__
         own = self.own_specs.pop(found.name, None) if found is not None else None
         module.__spec__ = own or found
+        if found is not None and found.name != "torch":
+            add_files(found.name.removeprefix("torch."), module)
         if found is not None and found.name in _WHOLE:
             for name in module.__all__:
                 getattr(module, name)
@@ -182,14 +185,15 @@ def served(fullname: str) -> ModuleType | None:
     found = getattr(holder, leaf, None)
     inner = fullname.removeprefix("torch.")
     if isinstance(found, ModuleType) and (
-        inner not in FORWARDED or found.__name__ == f"rushlight.compat.{inner}"
+        (inner not in FORWARDED and inner not in REFUSED)
+        or found.__name__ == f"rushlight.compat.{inner}"
     ):
         return found
     if isinstance(found, SimpleNamespace):
         made = ModuleType(f"rushlight.compat.{inner}")
         vars(made).update(vars(found))
         return made
-    if inner in FORWARDED:
+    if inner in FORWARDED or inner in REFUSED:
         return forwarded(inner, found if isinstance(found, FunctionType) else None)
     names = [f"{_PACKAGE}.compat.{inner}"] if found is not None else []
     for name in names or [f"{_PACKAGE}.{inner}", f"{_PACKAGE}.compat.{inner}"]:

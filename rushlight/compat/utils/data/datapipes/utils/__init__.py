@@ -1,0 +1,3 @@
+"""What pipes share."""
+
+from rushlight.compat.utils.data.datapipes.utils import common as common
