@@ -93,6 +93,8 @@ FORWARDED: dict[str, str] = {
     "_streambase": "rushlight",
     "_vmap_internals": "rushlight.func",
     "accelerator.memory": "rushlight.accelerator",
+    "multiprocessing._atfork": "rushlight.compat.multiprocessing_after_fork",
+    "distributed.tensor.debug._comm_mode": "rushlight.compat.distributed.tensor.debug",
     "autograd.profiler_legacy": "rushlight.profiler.legacy",
     "cuda.comm": "rushlight.compat.nn.parallel._functions",
     "distributed.checkpoint.storage": "rushlight.distributed.checkpoint",

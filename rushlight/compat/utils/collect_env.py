@@ -8,14 +8,16 @@ import os
 import platform
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rushlight import cuda
 from rushlight.compat.version import __version__ as followed
 from rushlight.version import __version__
 
-_PACKAGES = set("rushlight numpy cupy llvmlite ml_dtypes mypy onnx optree safetensors".split())
-_PACKAGES |= set("torch torchaudio torchvision triton wgpu".split())
+_PACKAGES = """
+    rushlight numpy cupy llvmlite ml_dtypes mypy onnx optree safetensors torch torchaudio
+    torchvision triton wgpu
+"""
 
 
 class SystemEnv(NamedTuple):
@@ -124,7 +126,7 @@ def get_nvidia_driver_version(run_lambda: object = None) -> str | None:
 
 def get_pip_packages(run_lambda: object = None, patterns: object = None) -> tuple[str, str]:
     """pip's name, and the versions of the packages that matter here."""
-    wanted = set(_PACKAGES if patterns is None else patterns)  # type: ignore[call-overload]
+    wanted: Any = _PACKAGES.split() if patterns is None else patterns
     found = {}
     for one in importlib.metadata.distributions():
         name = (one.metadata["Name"] or "").lower()

@@ -5,6 +5,7 @@ Each sequence is one call of attention, so a token meets those of its own sequen
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -83,7 +84,7 @@ def varlen_attn(
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     outs: list[Any] = []
     sums: list[Any] = []
-    for n, (first, last) in enumerate(zip(ends, ends[1:], strict=False)):
+    for n, (first, last) in enumerate(itertools.pairwise(ends)):
         if block_table is None:
             start = key_ends[n]
             stop = key_ends[n + 1] if used is None else start + used[n]

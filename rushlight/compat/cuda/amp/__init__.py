@@ -1,0 +1,1 @@
+"""What `torch.cuda.amp` has beside `rushlight.cuda.amp`."""

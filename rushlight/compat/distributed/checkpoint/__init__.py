@@ -1,0 +1,1 @@
+"""What `torch.distributed.checkpoint` has beside `rushlight.distributed.checkpoint`."""

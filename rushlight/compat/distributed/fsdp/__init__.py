@@ -1,0 +1,1 @@
+"""What `torch.distributed.fsdp` has beside `rushlight.distributed.fsdp`."""

@@ -1,0 +1,1 @@
+"""What `torch.distributed.optim` has beside `rushlight.distributed.optim`."""

@@ -1,0 +1,1 @@
+"""What `torch.distributed.pipelining` has beside `rushlight.distributed.pipelining`."""

@@ -1,0 +1,1 @@
+"""What `torch.distributed.tensor` has beside DTensor."""

@@ -1,0 +1,1 @@
+"""What `torch.profiler` has beside `rushlight.profiler`."""

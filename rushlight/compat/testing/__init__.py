@@ -1,0 +1,1 @@
+"""What `torch.testing` has beside `rushlight.testing`."""

@@ -1,0 +1,1 @@
+"""PyTorch's files beneath `torch.utils.benchmark`."""
