@@ -110,6 +110,7 @@ PYTORCH_NAMES = {  # PyTorch's own
     "swa_utils",
     "_common_utils",
     "_utils",
+    "_utils_internal",
     "argparse_util",
     "collective_utils",
     "format_utils",

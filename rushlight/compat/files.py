@@ -29,6 +29,7 @@ _MORE = {
         "rushlight.compat.utils.data.datapipes._decorator "
         "rushlight.compat.utils.data.datapipes.datapipe"
     ),
+    "distributed.tensor.experimental": "rushlight.compat.distributed.tensor.experimental._func_map",
 }
 # By PyTorch's path, the module here that has its names.
 FORWARDED: dict[str, str] = {

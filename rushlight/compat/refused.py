@@ -21,6 +21,7 @@ _FLAT = "parameters are sharded one by one here; there are no flat parameters an
 
 # By PyTorch's path: why its names are refused, and the names.
 REFUSED: dict[str, tuple[str, str]] = {
+    "_tensor_docs": ("docstrings stand where their functions do", "add_docstr_all"),
     "_ops": (
         "ops are reached as torch.ops.aten.name, and made by torch.library",
         "HigherOrderOperator OperatorBase TorchBindOpOverload dl_open_guard",

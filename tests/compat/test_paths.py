@@ -15,6 +15,8 @@ from rushlight.compat.refused import REFUSED
 from rushlight.core.errors import RushlightError
 
 OWN = """
+__future__ _torch_docs _utils_internal distributed.checkpoint.api
+utils.benchmark.utils.fuzzer distributed.tensor.experimental._func_map
 _weights_only_unpickler cuda.amp.common compiler.config profiler.itt testing._utils
 multiprocessing._atfork optim._multi_tensor nn.attention.bias nn.attention.varlen
 nn.parallel._functions cuda.comm fx.annotate fx.immutable_collections fx.operator_schemas
@@ -94,6 +96,25 @@ def test_refused_names_are_refused_at_the_call(torch, path: str) -> None:
             with pytest.raises(RushlightError, match=name):
                 found(1, x=2)
     assert not hasattr(module, "Absent")
+
+
+def test_switches_that_stay_off(torch) -> None:
+    future = importlib.import_module("torch.__future__")
+    future.set_swap_module_params_on_conversion(False)
+    assert not future.get_swap_module_params_on_conversion()
+    with pytest.raises(RushlightError, match="conversion"):
+        future.set_overwrite_module_params_on_conversion(True)
+    mark = importlib.import_module("torch.profiler.itt")
+    assert not mark.is_available()
+    with pytest.raises(RushlightError, match="ITT"):
+        mark.range_push("x")
+
+
+def test_older_optimisers(torch) -> None:
+    older = importlib.import_module("torch.optim._multi_tensor")
+    layer = rushlight.nn.Linear(2, 1)
+    made = older.AdamW(layer.parameters(), lr=0.1)
+    assert isinstance(made, rushlight.optim.AdamW) and made.defaults["foreach"]
 
 
 def test_a_refused_class_has_subclasses_and_no_objects(torch) -> None:

@@ -37,6 +37,9 @@ class WeakIdRef(weakref.ref[Any]):
         mine, theirs = self(), other()
         return self is other if mine is None or theirs is None else mine is theirs
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
 
 class TensorWeakRef:
     """A weak reference to a tensor: a call gives it, or None after its end."""

@@ -1,0 +1,1 @@
+"""What `torch.distributed.tensor.experimental` has beside `implicit_replication`."""
