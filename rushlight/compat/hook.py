@@ -31,7 +31,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import FunctionType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from rushlight import accelerator
@@ -55,6 +55,12 @@ CHOICES = ("auto", "cpu", *accelerators())
 
 _PACKAGE = "rushlight"
 _WHOLE = {"torch.optim"}  # libraries read its `__dict__`, which must have the lazy names
+_PROGRAMS = {  # modules that `python -m` runs
+    "torch.distributed.launch",
+    "torch.distributed.run",
+    "torch.utils.collect_env",
+    "torch.utils.show_pickle",
+}
 _AT_START = (
     "nn nn.functional nn.init nn.parameter utils utils.data autograd cuda linalg fft special "
     "random backends jit overrides multiprocessing serialization storage types version"
@@ -92,7 +98,8 @@ class Finder(MetaPathFinder, Loader):
         stands_for = self._path_of(fullname, path)
         if stands_for is None or served(stands_for) is None:
             return None
-        return ModuleSpec(fullname, self, origin="rushlight", is_package=True)
+        programs = fullname in _PROGRAMS  # `python -m` looks for `__main__` in a package
+        return ModuleSpec(fullname, self, origin="rushlight", is_package=not programs)
 
     def _path_of(self, fullname: str, path: Sequence[str] | None) -> str | None:
         """The name in `torch` of what is imported. See Note [Import hook] 9."""
@@ -133,6 +140,12 @@ class Finder(MetaPathFinder, Loader):
         if found is not None and found.name == "torch":
             for name in _AT_START.split():
                 importlib.import_module(f"torch.{name}")
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code that `python -m` runs."""
+        own = getattr(served(fullname), "__spec__", None)
+        code: CodeType | None = None if own is None else own.loader.get_code(own.name)
+        return code
 
     def find_distributions(
         self, context: importlib.metadata.DistributionFinder.Context | None = None

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from rushlight import memory, random
+# `import torch.cuda.memory` puts another module under the plain name.
+from rushlight import memory as _memory, memory as memory, random as _random, random as random
 from rushlight.compat.legacy import kind_of
 from rushlight.core import dtypes
 from rushlight.core.errors import DeviceUnavailable, OutOfMemoryError
@@ -338,7 +339,7 @@ def memory_allocated(device: Any = None) -> int:
         device (device): The card; None for the current one.
     """
     name = _card(device)
-    return memory.allocated(name) if _is_open(name) else 0
+    return _memory.allocated(name) if _is_open(name) else 0
 
 
 def max_memory_allocated(device: Any = None) -> int:
@@ -348,7 +349,7 @@ def max_memory_allocated(device: Any = None) -> int:
         device (device): The card; None for the current one.
     """
     name = _card(device)
-    return memory.peak(name) if _is_open(name) else 0
+    return _memory.peak(name) if _is_open(name) else 0
 
 
 def memory_reserved(device: Any = None) -> int:
@@ -358,7 +359,7 @@ def memory_reserved(device: Any = None) -> int:
         device (device): The card; None for the current one.
     """
     name = _card(device)
-    return memory.reserved(name) if _is_open(name) else 0
+    return _memory.reserved(name) if _is_open(name) else 0
 
 
 max_memory_reserved = memory_cached = max_memory_cached = memory_reserved
@@ -403,7 +404,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
         device (device): The card; None for the current one.
     """
     limit = int(fraction * get_device_properties(device).total_memory)
-    memory.set_budget(limit, _card(device))
+    _memory.set_budget(limit, _card(device))
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
@@ -414,7 +415,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
         abbreviated (bool): Has no effect.
     """
     name = _card(device)
-    return memory.summary(name) if _is_open(name) else "Memory on cuda: the card is not in use"
+    return _memory.summary(name) if _is_open(name) else "Memory on cuda: the card is not in use"
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
@@ -425,13 +426,13 @@ def reset_peak_memory_stats(device: Any = None) -> None:
     """
     name = _card(device)
     if _is_open(name):
-        memory.reset_peak(name)
+        _memory.reset_peak(name)
 
 
 def empty_cache() -> None:
     """Free cached blocks."""
     if is_initialized():
-        memory.empty_cache(_card())
+        _memory.empty_cache(_card())
 
 
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
@@ -487,7 +488,7 @@ def manual_seed(seed: int) -> None:
     Args:
         seed (int): The seed.
     """
-    random.manual_seed(seed)
+    _random.manual_seed(seed)
 
 
 manual_seed_all = manual_seed
@@ -495,7 +496,7 @@ manual_seed_all = manual_seed
 
 def seed() -> None:
     """Start the stream at a random seed."""
-    random.seed()
+    _random.seed()
 
 
 seed_all = seed
@@ -503,7 +504,7 @@ seed_all = seed
 
 def initial_seed() -> int:
     """The seed of the stream."""
-    return random.initial_seed()
+    return _random.initial_seed()
 
 
 def get_rng_state(device: Any = "cuda") -> Any:
@@ -512,7 +513,7 @@ def get_rng_state(device: Any = "cuda") -> Any:
     Args:
         device (device): Has no effect: all devices share one stream.
     """
-    return random.get_rng_state()
+    return _random.get_rng_state()
 
 
 def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
@@ -522,7 +523,7 @@ def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
         new_state (Tensor): A state.
         device (device): Has no effect: all devices share one stream.
     """
-    random.set_rng_state(new_state)
+    _random.set_rng_state(new_state)
 
 
 def get_rng_state_all() -> list[Any]:
@@ -540,4 +541,4 @@ def set_rng_state_all(new_states: Any) -> None:
         set_rng_state(state)
 
 
-default_generators = (random.default_generator,)
+default_generators = (_random.default_generator,)

@@ -150,3 +150,27 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_an_import_of_a_file_changes_no_function_beside_it() -> None:
+    program = """
+import rushlight.as_torch
+import torch.cuda.memory, torch.cuda.random
+assert torch.cuda.memory_allocated() >= 0 and torch.cuda.memory.memory_allocated() >= 0
+torch.cuda.random.manual_seed(3)
+torch.cuda.manual_seed(3)
+assert torch.cuda.initial_seed() == 3
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_modules_that_are_programs(tmp_path) -> None:
+    script = tmp_path / "told.py"
+    script.write_text("import os\nprint('rank', os.environ['RANK'])\n")
+    words = [sys.executable, "-m", "rushlight", "run", "-m"]
+    for name, given, wanted in (
+        ("torch.distributed.run", ["--nproc-per-node=1", str(script)], "rank 0"),
+        ("torch.utils.collect_env", [], "PyTorch version"),
+    ):
+        ended = subprocess.run([*words, name, *given], capture_output=True, text=True, check=True)
+        assert wanted in ended.stdout, ended.stderr
