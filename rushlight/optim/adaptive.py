@@ -384,13 +384,16 @@ class RAdam(_OfMoments):
     def numbers(self, group: Group, state: State) -> Numbers:
         (beta, keep), step = group["betas"], state["step"]
         most, now = self._sure(group, state)
-        rate, enough = rate_of(group) / lacking(beta, step), largest(now, 5.0)
-        share = (enough - 4) * (enough - 2) * most / ((most - 4) * (most - 2) * enough)
+        rate = whole = rate_of(group) / lacking(beta, step)
+        if most > 5:  # else no length is
+            enough = largest(now, 5.0)
+            share = (enough - 4) * (enough - 2) * most / ((most - 4) * (most - 2) * enough)
+            whole = rate * root(share)
         made = {
             "towards": 1 - beta,
             "keep": keep,
             "rest": 1 - keep,
-            "rate": chosen(now > 5, rate * root(share), rate),
+            "rate": chosen(now > 5, whole, rate),
             "correction": root(lacking(keep, step)),
             "eps": group["eps"],
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.ops.create import creation
-from rushlight.ops.optim.counted import Counted, chosen, largest, plain
+from rushlight.ops.optim.counted import chosen, largest, plain
 from rushlight.ops.optim.formula import Expr, const, maximum, minimum, where
 from rushlight.optim.fused import FusedOptimizer, Numbers, State
 from rushlight.optim.optimizer import Group, check_options, rate_of
@@ -104,8 +104,6 @@ class Rprop(FusedOptimizer):
     def numbers(self, group: Group, state: State) -> Numbers:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
         made = {"shrink": shrink, "grow": grow, "least": least, "most": most}
-        if not isinstance(state["step"], Counted):
-            return made
         # A first step that was left out has begun the state with the rate of that time.
         return {**made, "begin": float(group["lr"]), "later": chosen(state["step"] > 1, 1, 0)}
 
@@ -120,11 +118,10 @@ class Rprop(FusedOptimizer):
         grow: Expr,
         least: Expr,
         most: Expr,
-        begin: Expr | None = None,
-        later: Expr | None = None,
+        begin: Expr,
+        later: Expr,
     ) -> Sequence[Expr]:
-        if begin is not None and later is not None:
-            step_size = where(later > 0, step_size, begin)
+        step_size = where(later > 0, step_size, begin)
         turn = g * prev
         size = step_size * where(turn > 0, grow, where(turn < 0, shrink, const(1, p.dtype)))
         size = minimum(maximum(size, least), most)

@@ -157,6 +157,7 @@ def launches(context: Context, work: Any) -> list[int]:
 
 def main() -> None:
     context = install()
+    rl.ones(1, device="cuda:1")  # the first to be opened, and current then
     assert count_of("cuda") == rl.cuda.device_count() == CARDS
     steps = [gpu_models.mlp_step(rl, name) for name in ("cuda", "cuda:1")]
     for step in steps * 2:

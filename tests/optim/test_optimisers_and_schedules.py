@@ -189,6 +189,16 @@ def test_jumps_to_an_epoch():
     assert optimiser.param_groups[0]["lr"] == restarts.base_lrs[0]
 
 
+@pytest.mark.parametrize("keep", [0.3, 0.4, 0.6, 2 / 3])
+def test_radam_is_never_rectified_where_it_forgets_fast(keep):
+    p = rushlight.tensor([1.0, -2.0], requires_grad=True)
+    optimiser = rushlight.optim.RAdam([p], lr=0.1, betas=(0.0, keep))
+    for _ in range(8):
+        p.grad = rushlight.tensor([1.0, -1.0])
+        optimiser.step()
+    assert p.tolist() == pytest.approx([0.2, -1.2])
+
+
 def test_hooks_of_optimisers():
     p, met = nn.Parameter(rushlight.ones(1)), []
     p.grad = rushlight.ones(1)

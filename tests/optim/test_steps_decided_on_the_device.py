@@ -266,3 +266,19 @@ def test_first_steps_lose_no_digits_in_float32(keep: float, monkeypatch: Any) ->
     there.optimizer.param_groups[0]["betas"] = (0.5, keep)
     there.step(1)
     assert there.p.tolist() == pytest.approx(want.p.tolist(), rel=1e-6)
+
+
+def test_the_first_step_that_is_made_has_the_rate_of_its_time() -> None:
+    """Also where the scaler has left out steps before, and no scaler is asked for this one."""
+    p, fresh = (rl.tensor([1.0, -2.0], requires_grad=True) for _ in range(2))
+    optimizer, other = (optim.Rprop([x], lr=0.1) for x in (p, fresh))
+    scaler = GradScaler("cpu", 4.0)
+    scaler.scale((p * p).sum() * float("inf")).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    for x, made in ((p, optimizer), (fresh, other)):
+        made.param_groups[0]["lr"] = 0.01
+        made.zero_grad()
+        (x * x).sum().backward()
+        made.step()
+    assert p.tolist() == fresh.tolist() == pytest.approx([0.99, -1.99])

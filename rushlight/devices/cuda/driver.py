@@ -77,7 +77,7 @@ class Session:
     is_hip: bool
     target: str  # the GPU's architecture and the compiler: part of a binary's key
     arrivals: Arrivals = field(default_factory=Arrivals)
-    card: int = 0  # CuPy's number of it
+    card: int = 0  # its number, here and in CuPy
 
     def use(self) -> None:
         """Make the card current on this thread, for a library; see Note [Several cards]."""
@@ -135,16 +135,15 @@ def _silent(error: Exception) -> DeviceUnavailable:
 
 
 def open_session(number: int = 0) -> Session:
-    """Find a GPU; number 0 is the current one. Raises DeviceUnavailable with what is missing."""
+    """Find a GPU by CuPy's number. Raises DeviceUnavailable with what is missing."""
     cupy = _import_cupy()
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
-        if 0 < number < count:
-            runtime.setDevice(number)
         if number < count:
+            if runtime.getDevice() != number:
+                runtime.setDevice(number)
             runtime.memGetInfo()  # makes the primary context and binds it to this thread
-            card = runtime.getDevice()
     except runtime.CUDARuntimeError as error:
         raise _silent(error) from error
     if not count:
@@ -177,13 +176,13 @@ def open_session(number: int = 0) -> Session:
         ctypes.addressof(arrivals.word),
         count > 1,
     )
-    runtime = OnCard(runtime, card) if count > 1 else runtime
+    runtime = OnCard(runtime, number) if count > 1 else runtime
     target = (
         f"{cupy.cuda.Device().compute_capability}, compiler {cupy.cuda.nvrtc.getVersion()}, hip "
         f"{is_hip}"
     )
     bind = getattr(library, setter)
-    return Session(cupy, runtime, driver, bind, is_hip, target, arrivals, card)
+    return Session(cupy, runtime, driver, bind, is_hip, target, arrivals, number)
 
 
 def compile_kernel(session: Session, source: str, name: str, shared: int = 0) -> tuple[object, int]:
