@@ -17,6 +17,8 @@
 7. `import torch` puts modules into `sys.modules` that programs look up there and that load fast.
 8. A child process gets the hook through `compat/child/sitecustomize.py`, which `rushlight run` puts
    on PYTHONPATH.
+9. `from torch.a import b` asks the module object for `b`, and `rushlight.a` has no such file where
+   it lies elsewhere here: `files.add_files` gives the object a `__getattr__` that loads it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -89,40 +91,17 @@ class Finder(MetaPathFinder, Loader):
 
     def __init__(self) -> None:
         self.own_specs: dict[str, ModuleSpec | None] = {}
-        self.paths: dict[str, str] = {}  # by a module's own name, that of `torch`
-        self.own: set[str] = set()  # names that are looked for among the package's own modules
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        stands_for = self._path_of(fullname, path)
-        if stands_for is None or served(stands_for) is None:
+        if fullname.partition(".")[0] != "torch" or served(fullname) is None:
             return None
         programs = fullname in _PROGRAMS  # `python -m` looks for `__main__` in a package
         return ModuleSpec(fullname, self, origin="rushlight", is_package=not programs)
 
-    def _path_of(self, fullname: str, path: Sequence[str] | None) -> str | None:
-        """The name in `torch` of what is imported. See Note [Import hook] 9."""
-        above, _, leaf = fullname.rpartition(".")
-        if fullname.partition(".")[0] == "torch":
-            return fullname
-        if (
-            above not in self.paths
-            or fullname in self.own
-            or PathFinder.find_spec(fullname, path) is not None
-        ):
-            return None
-        return f"{self.paths[above]}.{leaf}"
-
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        is_torch = spec.name.partition(".")[0] == "torch"
-        if is_torch:
-            module = served(spec.name)
-        else:
-            above, _, leaf = spec.name.rpartition(".")
-            module = importlib.import_module(f"{self.paths[above]}.{leaf}")
-        if module is not None and is_torch:
-            self.paths.setdefault(module.__name__, spec.name)
+        module = served(spec.name)
         self.own_specs[spec.name] = getattr(module, "__spec__", None)
         return module
 
@@ -210,14 +189,11 @@ def served(fullname: str) -> ModuleType | None:
         return forwarded(inner, found if isinstance(found, FunctionType) else None)
     names = [f"{_PACKAGE}.compat.{inner}"] if found is not None else []
     for name in names or [f"{_PACKAGE}.{inner}", f"{_PACKAGE}.compat.{inner}"]:
-        FINDER.own.add(name)
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise
-        finally:
-            FINDER.own.discard(name)
     return None
 
 
