@@ -303,8 +303,9 @@ class GradScaler:
     `growth_interval` good steps it grows. All of this is decided on the device, and the host reads
     nothing: the optimiser's step is called, and keeps parameters, state and counts where it is
     skipped. Where that cannot be (LBFGS, Adafactor, Muon, SparseAdam, sparse gradients,
-    differentiable steps, SGD with momentum and dampening, an optimiser with its own `step` or with
-    hooks, a closure, parameters on several devices), one number of each optimiser is read.
+    differentiable steps, SGD with momentum and dampening, an optimiser with hooks or with a `step`,
+    `prepare` or `numbers` of its own, a closure, parameters on several devices), one number of each
+    optimiser is read.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -344,3 +345,29 @@ def test_a_shared_count_is_read_in_the_type_of_others() -> None:
         assert read.dtype == trained.optimizer.state_dict()["state"][0]["step"].dtype == rl.float64
     finally:
         rl.set_default_dtype(before)
+
+
+def test_a_subclass_that_changes_the_step_is_asked() -> None:
+    class Halved(optim.Adam):
+        def prepare(self, group: Any, moves: Any) -> None:
+            super().prepare({**group, "lr": group["lr"] / 2}, moves)
+
+    class Rooted(optim.Adam):
+        def numbers(self, group: Any, state: Any) -> dict[str, Any]:
+            made = super().numbers(group, state)
+            return {**made, "rate": made["rate"] / math.sqrt(state["step"])}
+
+    for kind in (Halved, Rooted):
+        p, q = (rl.tensor([1.0, -2.0], requires_grad=True) for _ in range(2))
+        scaled, plain = kind([p], lr=0.1), kind([q], lr=0.1)
+        scaler = GradScaler("cpu", 4.0)
+        for number in range(3):
+            p.grad = q.grad = None
+            scaler.scale((p * p).sum() * (math.inf if number == 1 else 1)).backward()
+            scaler.step(scaled)
+            scaler.update()
+            if number != 1:
+                (q * q).sum().backward()
+                plain.step()
+        assert p.tolist() == q.tolist()
+    assert all(getattr(optim, name)([p]).leaves_out() for name, _ in KINDS.values())
