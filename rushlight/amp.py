@@ -289,6 +289,13 @@ def custom_bwd(bwd: Any = None, *, device_type: str) -> Any:
     return backward
 
 
+def _placed(scale: float, good: int, device: Any) -> dict[str, Any]:
+    """The attributes of a scaler whose scale and count of good steps are on a device."""
+    made: Any = creation.full((), scale, dtype=float32, device=device)
+    count: Any = creation.full((), good, dtype=int32, device=device)
+    return {"_scale": held_apart(made), "_growth_tracker": held_apart(count)}
+
+
 class GradScaler:
     """Scales a loss so that small gradients do not underflow in float16; the scale adapts.
 
@@ -296,8 +303,9 @@ class GradScaler:
     `growth_interval` good steps it grows. All of this is decided on the device, and the host reads
     nothing: the optimiser's step is called, and keeps parameters, state and counts where it is
     skipped. Where that cannot be (LBFGS, Adafactor, Muon, SparseAdam, sparse gradients,
-    differentiable steps, SGD with momentum and dampening, an optimiser with its own `step` or with
-    hooks, a closure, parameters on several devices), one number of each optimiser is read.
+    differentiable steps, SGD with momentum and dampening, an optimiser with hooks or with a `step`,
+    `prepare` or `numbers` of its own, a closure, parameters on several devices), one number of each
+    optimiser is read.
     """
 
     def __init__(
@@ -331,16 +339,12 @@ class GradScaler:
     def _beside(self, value: Any) -> Tensor:
         """The scale on the device of a value; its home is that of the first one."""
         if self._scale is None:
-            self._put(self._init_scale, self._init_growth_tracker, value.device)
+            made = _placed(self._init_scale, self._init_growth_tracker, value.device)
+            self.__dict__.update(made)
         assert self._scale is not None
         if self._scale._spec.device is part_of(value)._spec.device:
             return self._scale
         return self._scale.to(device=value.device, non_blocking=True)
-
-    def _put(self, scale: float, good: int, device: Any) -> None:
-        made: Any = creation.full((), scale, dtype=float32, device=device)
-        count: Any = creation.full((), good, dtype=int32, device=device)
-        self.__dict__.update(_scale=held_apart(made), _growth_tracker=held_apart(count))
 
     def scale(self, outputs: Any) -> Any:
         """A loss, or losses, times the scale."""
@@ -371,7 +375,8 @@ class GradScaler:
         if any(map(overrides, set(map(type, values)))) or len({v._spec.device for v in values}) > 1:
             self._unscale_apart(key, values)
             return
-        scale = self._beside(values[0] if values else optimizer.param_groups[0]["params"][0])
+        parameters = (p for group in optimizer.param_groups for p in group["params"])
+        scale = self._beside(values[0] if values else next(parameters))
         found = held_apart(found_in(values, scale))
         inverse = inverse_of(scale)
         rows = [(v.detach(), inverse) for v in values]
@@ -426,14 +431,15 @@ class GradScaler:
             return
         scale: Any = self._scale
         good: Any = self._growth_tracker
+        # All of it is stored at once, since Ctrl-C may come between two calls.
+        fresh: dict[str, Any] = {"_found": {}, "_finite": {}, "_stepped": set()}
         if new_scale is not None:
             number = float(new_scale)
             if scale is None:
-                self._init_scale = number
+                self.__dict__.update(fresh, _init_scale=number)
             else:
                 made = creation.full((), number, dtype=float32, device=scale.device)
-                self.__dict__.update(_scale=held_apart(made))
-            self.__dict__.update(_found={}, _finite={}, _stepped=set())
+                self.__dict__.update(fresh, _scale=held_apart(made))
             return
         if not self._found:
             raise RushlightError(
@@ -450,8 +456,7 @@ class GradScaler:
         factors = float(self._growth_factor), float(self._backoff_factor)
         following = next_scale(scale, good, found, *factors, int(self._growth_interval))
         scale, good = map(held_apart, following)
-        self.__dict__.update(_scale=scale, _growth_tracker=good)
-        self.__dict__.update(_found={}, _finite={}, _stepped=set())
+        self.__dict__.update(fresh, _scale=scale, _growth_tracker=good)
 
     def get_scale(self) -> float:
         """The scale, read from the device; 1 where scaling is off."""
@@ -514,9 +519,8 @@ class GradScaler:
         names = ("scale", "growth_factor", "backoff_factor")
         scale, growth, backoff = [float(state_dict[name]) for name in names]
         interval, good = [int(state_dict[name]) for name in ("growth_interval", "_growth_tracker")]
-        if self._scale is not None:
-            self._put(scale, good, self._scale.device)
         self.__dict__.update(
+            {} if self._scale is None else _placed(scale, good, self._scale.device),
             _init_scale=scale,
             _init_growth_tracker=good,
             _growth_factor=growth,

@@ -263,8 +263,6 @@ class Adamax(FusedOptimizer):
 class _OfMoments(FusedOptimizer):
     """With running means of the gradient and of its square."""
 
-    counts_on_device = True
-
     def kept(self, group: Group) -> tuple[str, ...]:
         return "exp_avg", "exp_avg_sq"
 
@@ -274,6 +272,7 @@ class NAdam(_OfMoments):
 
     by_step = False
     counts = ("step", "mu_product")
+    counts_on_device = True
 
     def __init__(
         self,
@@ -342,6 +341,8 @@ class NAdam(_OfMoments):
 
 class RAdam(_OfMoments):
     """Adam that ignores the variance for the first steps and rectifies it after that."""
+
+    counts_on_device = True
 
     def __init__(
         self,

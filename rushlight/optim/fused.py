@@ -47,7 +47,8 @@ class FusedOptimizer(Optimizer):
     by_step = True
     # The plain numbers of a state that a step changes.
     counts: ClassVar[tuple[str, ...]] = ("step",)
-    # Whether `numbers` and `after` take counted numbers: Note [Steps decided on the device].
+    # Whether `numbers` and `after` take counted numbers: Note [Steps decided on the device]. A
+    # subclass that changes the step says so anew.
     counts_on_device: ClassVar[bool] = False
 
     def kept(self, group: Group) -> tuple[str, ...]:
@@ -155,7 +156,7 @@ class FusedOptimizer(Optimizer):
 
     def can_leave_out(self, group: Group) -> bool:
         return (
-            self.counts_on_device
+            _counts_on_device(type(self))
             and not self._repeats
             and not group.get("differentiable")
             and not any(
@@ -223,6 +224,19 @@ class FusedOptimizer(Optimizer):
                 change.update(zip(names, made[1:], strict=True))
                 self.after(group, change)
             moves.replace(state, change)
+
+
+def _counts_on_device(kind: type[FusedOptimizer]) -> bool:
+    """`counts_on_device`, unless a class below the one that says it changes the step."""
+    for each in kind.__mro__:
+        if "counts_on_device" in vars(each):
+            break
+        if not _OF_A_STEP.isdisjoint(vars(each)):
+            return False
+    return kind.counts_on_device
+
+
+_OF_A_STEP = {"after", "choices", "kernel", "numbers", "prepare"}
 
 
 def _shared(count: Any, found: Tensor) -> Any:

@@ -37,7 +37,7 @@ class ParameterState(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
         if name == "step" and _is_held_by_many(value):
-            value = _count(value) if value.__class__ is int else value.to(dtypes.float32)
+            value = _count(value) if value.__class__ is int else value.to(_count_type())
             self[name] = value  # a write to it counts
         return value
 
@@ -50,8 +50,11 @@ def _is_held_by_many(count: Any) -> bool:
 
 
 def _count(steps: int) -> Tensor:
-    kind = dtypes.float64 if dtypes.get_default() is dtypes.float64 else dtypes.float32
-    return creation.full((), float(steps), dtype=kind, device="cpu")
+    return creation.full((), float(steps), dtype=_count_type(), device="cpu")
+
+
+def _count_type() -> dtypes.DType:
+    return dtypes.float64 if dtypes.get_default() is dtypes.float64 else dtypes.float32
 
 
 def count_of(state: dict[str, Any]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -13,6 +14,7 @@ from rushlight import memory, nn, optim
 from rushlight.amp import GradScaler
 from rushlight.devices.shared.registry import pool_of
 from tests.devices.services import got
+from tests.fuzz.programs import Interrupting
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD": ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
@@ -282,3 +284,90 @@ def test_the_first_step_that_is_made_has_the_rate_of_its_time() -> None:
         (x * x).sum().backward()
         made.step()
     assert p.tolist() == fresh.tolist() == pytest.approx([0.99, -1.99])
+
+
+@pytest.mark.parametrize("call", ["update", "set", "load"])
+def test_ctrl_c_leaves_the_scale_of_before_or_after(call: str) -> None:
+    p = rl.tensor([1.0, -2.0], requires_grad=True)
+    optimizer = optim.SGD([p], lr=0.1)
+
+    def stepped() -> GradScaler:
+        scaler = GradScaler("cpu", 4.0, growth_interval=1)
+        optimizer.zero_grad()
+        scaler.scale((p * p).sum()).backward()
+        scaler.step(optimizer)
+        return scaler
+
+    stepped().update()  # builds its kernel
+    at = 0
+    while True:
+        scaler = stepped()
+        before = {**scaler.state_dict(), "waits": 1}
+        other = {**GradScaler("cpu", 16.0, 3.0).state_dict(), "_growth_tracker": 5}
+        calls: dict[str, Any] = {
+            "update": scaler.update,
+            "set": lambda scaler=scaler: scaler.update(8.0),
+            "load": lambda scaler=scaler, other=other: scaler.load_state_dict(other),
+        }
+        at += 1
+        ended = False
+        try:
+            with Interrupting(at):
+                calls[call]()
+                ended = True
+        except KeyboardInterrupt:
+            pass
+        after = {
+            "update": {**before, "scale": 8.0, "waits": 0},
+            "set": {**before, "scale": 8.0, "waits": 0},
+            "load": {**other, "waits": 1},
+        }[call]
+        assert {**scaler.state_dict(), "waits": len(scaler._found)} in (before, after), at
+        if ended:
+            break
+    assert at > 10
+
+
+def test_an_optimiser_whose_first_group_is_empty_and_without_gradients() -> None:
+    p = rl.ones(2, requires_grad=True)
+    optimizer, scaler = optim.SGD([{"params": []}, {"params": [p]}], lr=0.1), GradScaler("cpu")
+    scaler.step(optimizer)
+    scaler.update()
+    assert p.tolist() == [1.0, 1.0] and scaler.get_scale() == 65536.0
+
+
+def test_a_shared_count_is_read_in_the_type_of_others() -> None:
+    before = rl.get_default_dtype()
+    rl.set_default_dtype(rl.float64)
+    try:
+        trained = Training("Adam", "cpu").run(3)
+        read = trained.optimizer.state[trained.p]["step"]
+        assert read.dtype == trained.optimizer.state_dict()["state"][0]["step"].dtype == rl.float64
+    finally:
+        rl.set_default_dtype(before)
+
+
+def test_a_subclass_that_changes_the_step_is_asked() -> None:
+    class Halved(optim.Adam):
+        def prepare(self, group: Any, moves: Any) -> None:
+            super().prepare({**group, "lr": group["lr"] / 2}, moves)
+
+    class Rooted(optim.Adam):
+        def numbers(self, group: Any, state: Any) -> dict[str, Any]:
+            made = super().numbers(group, state)
+            return {**made, "rate": made["rate"] / math.sqrt(state["step"])}
+
+    for kind in (Halved, Rooted):
+        p, q = (rl.tensor([1.0, -2.0], requires_grad=True) for _ in range(2))
+        scaled, plain = kind([p], lr=0.1), kind([q], lr=0.1)
+        scaler = GradScaler("cpu", 4.0)
+        for number in range(3):
+            p.grad = q.grad = None
+            scaler.scale((p * p).sum() * (math.inf if number == 1 else 1)).backward()
+            scaler.step(scaled)
+            scaler.update()
+            if number != 1:
+                (q * q).sum().backward()
+                plain.step()
+        assert p.tolist() == q.tolist()
+    assert all(getattr(optim, name)([p]).leaves_out() for name, _ in KINDS.values())
