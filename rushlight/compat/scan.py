@@ -188,6 +188,8 @@ def _lookup(name: str) -> str | None:
             return None  # an attribute of an object: not known without running
         try:
             holder = getattr(holder, part)
+        except ModuleNotFoundError:
+            return None  # the module is there; it needs another package
         except AttributeError:
             if not isinstance(holder, ModuleType):
                 return None if _may_be_set(holder) else _nearest(part, holder)

@@ -36,7 +36,9 @@ from rushlight.tape.record.value import Value
 
 
 class _Writing:
-    """One evaluation: instructions, each of a name and its operands' places, and plain numbers.
+    """One evaluation: instructions and plain numbers.
+
+    An instruction is a function of expressions and the places of its operands.
 
     They are expressions only where nobody has seen the same instructions before.
     """
@@ -45,8 +47,8 @@ class _Writing:
         self.made: list[tuple[Any, ...]] = []
         self.params: list[float] = []
 
-    def note(self, name: str, *operands: Any) -> Counted:
-        self.made.append((name, *map(self.place, operands)))
+    def note(self, instruction: Callable[..., Expr], *operands: Any) -> Counted:
+        self.made.append((instruction, *map(self.place, operands)))
         return Counted(len(self.made) - 1, self)
 
     def place(self, x: Any) -> int:
@@ -67,53 +69,42 @@ class Counted:
         self.writing = writing
 
     def __add__(self, other: Any) -> Counted:
-        return self.writing.note("add", self, other)
+        return self.writing.note(operator.add, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Counted:
-        return self.writing.note("sub", self, other)
+        return self.writing.note(operator.sub, self, other)
 
     def __rsub__(self, other: Any) -> Counted:
-        return self.writing.note("sub", other, self)
+        return self.writing.note(operator.sub, other, self)
 
     def __mul__(self, other: Any) -> Counted:
-        return self.writing.note("mul", self, other)
+        return self.writing.note(operator.mul, self, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Counted:
-        return self.writing.note("truediv", self, other)
+        return self.writing.note(operator.truediv, self, other)
 
     def __rtruediv__(self, other: Any) -> Counted:
-        return self.writing.note("truediv", other, self)
+        return self.writing.note(operator.truediv, other, self)
 
     def __pow__(self, other: float) -> Counted:
-        return self.writing.note("power", self, other)
+        return self.writing.note(elementary.power, self, other)
 
     def __rpow__(self, base: float) -> Counted:
-        return self.writing.note("exp", self._exponent(base))
+        return self.writing.note(elementary.exp, self._exponent(base))
 
     def __gt__(self, other: Any) -> Counted:
-        return self.writing.note("gt", self, other)
+        return self.writing.note(operator.gt, self, other)
 
     def _exponent(self, base: float) -> Counted:
         return self * (math.log(base) if base else -math.inf)
 
 
-_INSTRUCTIONS: dict[str, Callable[..., Expr]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "gt": operator.gt,
-    "max": s.maximum,
-    "sqrt": s.sqrt,
-    "where": s.where,
-    "power": elementary.power,
-    "exp": elementary.exp,
-    "lacking": lambda exponent: -elementary.expm1(exponent),
-}
+def _lacking(exponent: Expr) -> Expr:
+    return -elementary.expm1(exponent)
 
 
 # ---- functions of plain numbers and of counted ones ----
@@ -123,23 +114,23 @@ def lacking(base: float, count: Any) -> Any:
     """1 - base ** count."""
     if not isinstance(count, Counted):
         return 1 - base**count
-    return count.writing.note("lacking", count._exponent(base))
+    return count.writing.note(_lacking, count._exponent(base))
 
 
 def root(x: Any) -> Any:
     """The square root."""
-    return x.writing.note("sqrt", x) if isinstance(x, Counted) else math.sqrt(x)
+    return x.writing.note(s.sqrt, x) if isinstance(x, Counted) else math.sqrt(x)
 
 
 def largest(x: Any, y: float) -> Any:
-    return x.writing.note("max", x, y) if isinstance(x, Counted) else max(x, y)
+    return x.writing.note(s.maximum, x, y) if isinstance(x, Counted) else max(x, y)
 
 
 def chosen(condition: Any, x: Any, y: Any) -> Any:
     """x where the condition holds, else y."""
     if not isinstance(condition, Counted):
         return x if condition else y
-    return condition.writing.note("where", condition, x, y)
+    return condition.writing.note(s.where, condition, x, y)
 
 
 def plain(x: Any) -> Any:
@@ -172,14 +163,14 @@ class _Counts(MapOp):
     def formula(self, ins: Sequence[Spec], static: Static) -> Formula:
         wide = _wide(ins[0].device)
         values: list[Expr] = []
-        for name, *places in self.made:
-            if name == "count":
+        for instruction, *places in self.made:
+            if instruction == "count":
                 leaf = arg(places[0], compute_type(ins[places[0]].dtype))
                 values.append(s.cast(leaf, wide))
-            elif name == "param":
+            elif instruction == "param":
                 values.append(param(places[0], wide))
             else:
-                values.append(_INSTRUCTIONS[name](*[values[place] for place in places]))
+                values.append(instruction(*[values[place] for place in places]))
         left_out = arg(len(self.kept), compute_type(ins[-1].dtype)) > 0
         results = [
             (_kind(name, wide), s.where(left_out, values[i], values[place]))
@@ -187,7 +178,7 @@ class _Counts(MapOp):
         ]
         dtype = compute_type(real_type(self.parameter))
         results += [(dtype, values[place]) for place in self.given]
-        params = (wide,) * sum(name == "param" for name, *_ in self.made)
+        params = (wide,) * sum(instruction == "param" for instruction, *_ in self.made)
         outputs = tuple(kind for kind, _ in results)
         body = tuple(s.cast(expr, kind) for kind, expr in results)
         return Formula(tuple(spec.dtype for spec in ins), params, outputs, body)

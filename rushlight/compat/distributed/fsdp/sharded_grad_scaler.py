@@ -8,7 +8,6 @@ from rushlight.amp import GradScaler
 from rushlight.distributed.collectives import all_reduce
 from rushlight.distributed.process_groups import is_initialized, resolved
 from rushlight.distributed.reducing import ReduceOp
-from rushlight.tensor import tensor
 
 
 class ShardedGradScaler(GradScaler):
@@ -44,6 +43,9 @@ class ShardedGradScaler(GradScaler):
         super().unscale_(optimizer)
         if not self._enabled or (self.process_group is None and not is_initialized()):
             return
-        found: Any = tensor([float(not self._finite[id(optimizer)])])
+        key = id(optimizer)
+        found: Any = self._found[key].clone()
         all_reduce(found, ReduceOp.MAX, resolved(self.process_group))
-        self._finite[id(optimizer)] = found.item() == 0
+        self._found[key] = found
+        if key in self._finite:
+            self._finite[key] = found.item() == 0
