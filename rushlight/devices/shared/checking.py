@@ -220,13 +220,6 @@ class CheckedDevice:
             self.known.idle.discard(address)
         self._fill(address, room)
 
-    def status_word(self, label: str) -> int:
-        """The word's address; kernels that look at a word themselves take it for a block."""
-        address = self.device.status_word(label)
-        with self.lock:
-            self.known.lent[address, 4] = 1
-        return address
-
     def _fill(self, address: int, room: int) -> None:
         if self.guarded is not None:
             ctypes.memset(address, self.poison, room)

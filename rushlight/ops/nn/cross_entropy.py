@@ -100,7 +100,15 @@ def _fold_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
     )
     fold = built(pool, kernel)
     tail = (1, target.numel, 1, 0, 0, 0, 0, step, 0, 0, 0, 0, classes, ignored)
-    return lambda address, place: fold(place, address, place, *tail)
+
+    def run(address: int, place: int) -> None:
+        pool.lend(place, int32.itemsize)  # the word is no block of the pool
+        try:
+            fold(place, address, place, *tail)
+        finally:
+            pool.take_back(place, int32.itemsize)
+
+    return run
 
 
 def _gather_check(pool: Any, target: Spec, classes: int, ignored: int) -> Any:
