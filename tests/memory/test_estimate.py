@@ -139,7 +139,7 @@ def test_estimates_are_the_measured_peaks(
     assert any("test_estimate.py" in line for line in second.lines)
 
 
-@pytest.mark.parametrize(("name", "share"), [("mlp", 0.85), ("cnn", 0.85), ("gpt", 0.7)])
+@pytest.mark.parametrize(("name", "share"), [("mlp", 0.85), ("cnn", 0.7), ("gpt", 0.7)])
 def test_estimates_inside_a_budget(name: str, share: float) -> None:
     training = Training(name)
     training.step()
@@ -241,6 +241,7 @@ def test_no_memory_is_taken_on_the_device() -> None:
 
 @pytest.mark.parametrize("device", ["null", "cuda", "webgpu"])
 def test_a_device_that_is_not_there(device: str) -> None:
+    memory.estimate(Training("cnn").step)  # programs are traced, which takes other calls
     training = Training("cnn", "null" if device == "null" else None)
     seen = []
 
