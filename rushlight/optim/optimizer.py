@@ -36,7 +36,7 @@ class ParameterState(dict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
-        if name == "step" and _is_held_by_many(value):
+        if name == "step" and _is_whole_number(value):
             value = _count(value) if value.__class__ is int else value.to(_count_type())
             self[name] = value  # a write to it counts
         return value
@@ -45,7 +45,7 @@ class ParameterState(dict[str, Any]):
         return self[name] if name in self else default  # noqa: SIM401
 
 
-def _is_held_by_many(count: Any) -> bool:
+def _is_whole_number(count: Any) -> bool:
     return count.__class__ is int or (isinstance(count, Tensor) and count.dtype is dtypes.int32)
 
 
@@ -294,7 +294,7 @@ class Optimizer:
             elif id(key) in numbers:
                 whole = dict(kept)
                 step: Any = whole.get("step")
-                if type(kept) is ParameterState and _is_held_by_many(step):
+                if type(kept) is ParameterState and _is_whole_number(step):
                     if id(step) not in counts:
                         counts[id(step)] = int(step)
                     whole["step"] = _count(counts[id(step)])

@@ -25,7 +25,7 @@ from rushlight.core.interrupts import unheard
 
 DEFAULT_STREAM = 0  # the legacy one, also CuPy's and PyTorch's: work of all three is in order
 KEPT = 7 / 8
-MUCH = 2  # of a limit: with 1.5 steps took up to a fifth longer
+MUCH = 2  # of a limit: with 1.125 steps took a fifth longer, since one alone exceeds it
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation, hipErrorOutOfMemory
 _THRESHOLD, _RESERVED = 4, 5  # cudaMemPoolAttrReleaseThreshold, ...ReservedMemCurrent
 
