@@ -15,6 +15,7 @@ from typing import Any
 from rushlight.devices.cuda.memory import DriverMemory
 from rushlight.devices.cuda.streams import Arrivals, Queues
 from rushlight.devices.reference import ReferenceDevice
+from rushlight.devices.shared.layout import Layout
 
 _DONE, _NOT_READY = 0, 600
 
@@ -171,11 +172,13 @@ class CardOfStreams(ReferenceDevice):
         super().__init__()
         self.runtime = Runtime(seed)
         self.memory = DriverMemory(self.runtime)
+        self.layout = Layout(self.memory)
         self.arrivals = Arrivals()
         self.limits = replace(
             type(self).limits,
             host_memory=False,
             asynchronous=True,
+            steps=self.layout.begin_step,
             queues=Queues(self.runtime, self.arrivals),
         )
 
@@ -196,10 +199,10 @@ class CardOfStreams(ReferenceDevice):
         return queued
 
     def alloc(self, nbytes: int) -> int:
-        return self.memory.take(nbytes)
+        return self.layout.take(nbytes)
 
     def free(self, address: int, nbytes: int) -> None:
-        self.memory.give(address, nbytes)
+        self.layout.give(address, nbytes)
 
     def status_word(self, label: str) -> int:
         return self._status.setdefault(label, self.alloc(64))  # zeros

@@ -9,6 +9,7 @@ import pytest
 from rushlight.devices.cuda.device import CudaDevice
 from rushlight.devices.cuda.memory import DriverMemory
 from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.layout import Layout
 from rushlight.devices.shared.protocol import Limits
 
 
@@ -64,6 +65,7 @@ def opened(in_order: bool) -> Any:
     device.runtime = Runtime(in_order)
     device.limits = Limits((), False, True, 1 << 40, "a driver that counts", own=4096)
     device.memory = DriverMemory(device.runtime)
+    device.layout = Layout(device.memory)
     pool = Pool(device)
     device._pool = lambda: pool
     return device

@@ -22,6 +22,7 @@ from rushlight.devices.cuda.streams import Queues
 from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_launcher
 from rushlight.devices.shared import composed, library
 from rushlight.devices.shared.allocator import Pool
+from rushlight.devices.shared.layout import Layout
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
 from rushlight.devices.shared.registry import numbered, pool_of
 from rushlight.emit.cuda import attend
@@ -58,6 +59,7 @@ class CudaDevice:
         self.session = open_session(number)
         self.runtime = self.session.runtime
         self.memory = DriverMemory(self.runtime)
+        self.layout = Layout(self.memory)
         self.limits = self._describe()
         self.modules: list[object] = []  # loaded code lives as long as its launchers
         # The launcher of an indexed kernel sets this word; only then are the status words read.
@@ -87,6 +89,7 @@ class CudaDevice:
             attends=() if self.session.is_hip else _widest_heads(found),
             adds=(float16, bfloat16, float32),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
+            steps=self.layout.begin_step,
             lists=self._build_list,
             marks=lambda: CudaMarks(runtime),
             queues=Queues(self.runtime, self.session.arrivals),
@@ -199,7 +202,7 @@ class CudaDevice:
     # ---- memory ----
 
     def alloc(self, nbytes: int) -> int:
-        return self.memory.take(nbytes)
+        return self.layout.take(nbytes)
 
     def free_bytes(self) -> int:
         """The memory that the driver can still give."""
@@ -207,7 +210,7 @@ class CudaDevice:
 
     @unheard
     def free(self, address: int, nbytes: int) -> None:
-        self.memory.give(address, nbytes)
+        self.layout.give(address, nbytes)
 
     def copy_in(self, address: int, source: memoryview) -> None:
         self._copy(address, _address_of(source), source.nbytes, self.runtime.memcpyHostToDevice)

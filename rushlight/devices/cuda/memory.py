@@ -8,9 +8,9 @@
    the most that was reserved. Where the blocks are fewer than `KEPT` of their largest number, a
    synchronisation gives back all that the driver can part with, and both are taken anew.
 3. Beyond the blocks the driver reserves what lies between them, more with every step that exchanges
-   blocks of different sizes. Where that is more than `MUCH` times a limit at a synchronisation, the
-   cached blocks go and all that the driver can part with, so that the next blocks lie close
-   together.
+   blocks of different sizes, until a step repeats (Note [Layout]). Where that is more than `MUCH`
+   times a limit at a synchronisation, the cached blocks go and all that the driver can part with,
+   so that the next blocks lie close together.
 4. Where the driver has no room for a block it is asked once more after all work, when what was
    freed has gone back to the system: then it maps other addresses to these pages.
 """
@@ -99,6 +99,14 @@ class DriverMemory:
         else:
             self.runtime.free(address)  # waits for the work that uses it
         self.given -= nbytes
+
+    def shrink(self) -> None:
+        """Give all that is in no block back to the system, after all work."""
+        self.most = self.given
+        self._keep(self.given)
+        if self.pool is not None:
+            self.runtime.deviceSynchronize()
+            self.runtime.memPoolTrimTo(self.pool, 0)
 
     def settle(self, limit: int | None = None, trim: Callable[[], object] | None = None) -> None:
         """Set the threshold; called before the host waits for the device.

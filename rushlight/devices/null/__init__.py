@@ -121,6 +121,7 @@ class StandIn(NullDevice):
             stands_for_host=limits.host_memory,
             computes=False,
             join=join,
+            steps=None,
             lists=None,  # the other device's launches would read addresses without memory
             queues=None,
         )

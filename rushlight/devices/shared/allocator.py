@@ -218,7 +218,7 @@ class Pool:
         rooms = [room for room in self._sizes() if room < below]
         if want is not None:
             rooms = [room for room in rooms if room >= want][:1] or rooms
-        return gone + self._give_back(reversed(rooms), None if want is None else want - gone)
+        return gone + self.give_back(reversed(rooms), None if want is None else want - gone)
 
     def _trim_aside(self, want: int | None) -> int:
         """Free what side streams have cached, until `want` bytes are gone; the bytes freed."""
@@ -239,7 +239,7 @@ class Pool:
             rooms = self.rooms = sorted(free)
         return [room for room in rooms if free[room]]
 
-    def _give_back(self, rooms: Iterable[int], want: int | None) -> int:
+    def give_back(self, rooms: Iterable[int], want: int | None = None) -> int:
         """Free cached blocks of these sizes until `want` bytes are gone; the bytes freed."""
         gone = 0
         for room in rooms:
@@ -248,8 +248,8 @@ class Pool:
                 if not blocks:  # here, not in the loop's own test, after which threads may switch
                     break
                 # The last would be the next to be taken: more launches are remembered for it.
-                address = blocks[0]
-                del blocks[0]
+                address = blocks[-1]
+                del blocks[-1]
                 self.held -= room
                 gone += room
                 self.device.free(address, room)  # unheard
@@ -371,7 +371,7 @@ class Pool:
         if gone >= over:
             return gone
         larger = reversed(sizes[bisect_left(sizes, least) :])
-        return gone + self._give_back(larger, over - gone)
+        return gone + self.give_back(larger, over - gone)
 
     def _give_back_pages(self, want: int) -> int:
         """Free `want` bytes of the smallest run that has them; the bytes freed.

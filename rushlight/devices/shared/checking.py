@@ -179,7 +179,7 @@ class CheckedDevice:
         self.device = device
         self.name = device.name
         # Guarded blocks stay whole; a list's launches are checked one by one.
-        self.limits = dataclasses.replace(device.limits, join=None, lists=None)
+        self.limits = dataclasses.replace(device.limits, join=None, steps=None, lists=None)
         self.known = Blocks()
         self.guarded = Guarded() if device.limits.host_memory else None
         self.poison = config.poison()

@@ -103,6 +103,7 @@ class Limits:
     stands_for_host: bool = False  # a stand-in of a device with host memory
     own: int = 0  # bytes that it takes for itself when it is opened
     join: Join | None = None  # None: a block is allocated and freed as a whole
+    steps: Callable[[Any], None] | None = None  # told of each step in a limit: Note [Layout]
     lists: Lists | None = None  # None: a launch for each item
     marks: Callable[[], Marks] | None = None  # None: it has no clock of its own: Note [Marks]
     remembers: bool = False  # launches cost less at addresses that it has seen together

@@ -43,6 +43,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rushlight.devices.shared.allocator import Pool, Storage
+from rushlight.devices.shared.registry import opened
 from rushlight.tape.memory.recipe import UNTIMED, Recipe, list_pending
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.state import STATE, WALK
@@ -255,6 +256,7 @@ class Foresight:
             self.drops, record.repeats = None, 1
         if not now:
             record.limit = plan.pool.limit
+            _tell_devices()
         if known is not None:
             record.repeats = known.repeats + 1 if known.limit == record.limit else 1
             seconds = min(seconds, known.seconds[now])
@@ -366,6 +368,14 @@ class Foresight:
         values = [(r.number, r.index_of(s)) for r, s in pairs if r.record is record]
         if values:
             record.drops.append(Drop(self.now, id(pool), tuple(values)))
+
+
+def _tell_devices() -> None:
+    """Tell the devices that a limit binds that a step begins: Note [Layout]."""
+    for pool in opened():
+        steps = pool.device.limits.steps
+        if steps is not None and pool.limit is not None:
+            steps(pool)
 
 
 FORESIGHT = Foresight()
