@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.nn import init
+from rushlight.nn import functional, init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
-from rushlight.ops.linalg.matmul import linear
 from rushlight.ops.view.reshaping import unflatten
 from rushlight.tensor import Tensor
 
@@ -49,7 +48,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        return linear(input, self.weight, self.bias)
+        return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (

@@ -38,7 +38,7 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import PAGED, Pool
 
 MOST_EVENTS = 1 << 13  # of a step that is planned
-TRIES = 1 << 12  # to place a block
+TRIES = 1 << 13  # to place a block
 _UNKNOWN = ~MOST_EVENTS
 
 
@@ -367,9 +367,9 @@ class Layout:
         return True
 
     def _region(self, size: int) -> Region:
-        """A region of so many bytes: one of which values hold some, or a new one."""
+        """A region of about so many bytes: one of which values hold some, or a new one."""
         for region in self.regions:
-            if region.size >= size:
+            if size <= region.size <= size + size // 16:
                 self.regions.remove(region)
                 self.strays.update(region.used)
                 break

@@ -4,8 +4,10 @@
 1. `calls_of(plan, ...)` is a known call's code for one set of operands that need gradients: the
    steps of `call.run` and `call.record` inlined for the plan's counts of operands, results, saves
    and numbers, as in Note [Call template]. Equal text is compiled once (`bound`).
-2. `choosing(count)` finds those operands and that code: `run(known, values, state)`. What the code
-   does not handle, special state and an operand that is dropped, goes to `Known.run_slowly`.
+2. `choosing(count)` finds those operands and that code: `run(known, values, state)`. In a region
+   the code is for the next call of a record that is followed (Note [Foresight] 5), whose results
+   `follow` makes. What neither handles, other special state and an operand that is dropped, goes to
+   `Known.run_slowly`.
 3. A plan may have results that are saves and are not shown: they get no handle.
 """
 
@@ -16,6 +18,7 @@ from collections.abc import Callable, Sequence
 from textwrap import indent
 from typing import Any
 
+from rushlight.tape.memory import replay
 from rushlight.tape.program.launching import bound
 from rushlight.tape.record import needed, template
 from rushlight.tape.record.op import Plan
@@ -23,6 +26,15 @@ from rushlight.tape.record.value import Output
 
 _CALL = """\
 def bind({constants}):
+    def followed({values}state):
+        region = state.region
+        made = follow(plan, ({values}), params, region, state.birth)
+        if made is None:
+            return None
+        {storages} = made
+{handles}
+{announce}
+        return {result}
     def called({values}state):
         try:
 {addresses}
@@ -32,26 +44,35 @@ def bind({constants}):
         plan.launch({arguments})
 {handles}
         return {result}
-    return called
+    return called, followed
 """
 
 _NODE = """\
 node = make_node(plan, params, ({edges}), grad, ({saved}), ({outs}), 4)
 """
 
+_ANNOUNCE = """\
+if region.tells or state.saving is not None:
+    announce(node, state)
+"""
+
 _RUN = """\
 def bind(edge_of):
     def run(known, values, state):
+        codes = known.calls
         if state.special:
-            return known.run_slowly(values, state)
+            if not state.regional or state.region is None:
+                return known.run_slowly(values, state)
+            codes = known.followed
         ({values}) = values
         needs = 0
         if state.grad:
 {needs}
         try:
-            code = known.calls[needs]
+            code = codes[needs]
         except KeyError:
-            code = known.call_for(needs)
+            known.make_calls(needs)
+            code = codes[needs]
         made = code({values}state)
         return known.run_slowly(values, state) if made is None else made
     return run
@@ -76,10 +97,18 @@ def choosing(count: int) -> Callable[..., Any]:
 
 def calls_of(
     plan: Plan, params: tuple[Any, ...], needs: int, shown: Sequence[int], make: Any
-) -> Callable[..., Any]:
-    """called(*operands, state): the results `shown`, combined by `make`, or the one; or None."""
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """called(*operands, state): the results `shown`, combined by `make`, or the one; or None.
+
+    Outside of a region, and in one.
+    """
     operands, outs = [f"x{i}" for i in range(len(plan.ins))], range(len(plan.outs))
-    constants: dict[str, Any] = {"plan": plan, "home": plan.pool}
+    constants: dict[str, Any] = {
+        "plan": plan,
+        "home": plan.pool,
+        "params": params,
+        "follow": replay.following(len(operands), len(outs)),
+    }
     taken, handles = [], []
     for i in outs:
         constants |= {f"blocks{i}": plan.pool.blocks(plan.rooms[i]), f"room{i}": plan.rooms[i]}
@@ -90,7 +119,7 @@ def calls_of(
     edge = "None"
     if needs:
         grad = plan.grads.get(needs) or plan.grad(needs)
-        constants |= {"grad": grad, "params": params, "Output": Output}
+        constants |= {"grad": grad, "Output": Output}
         listed = "".join(
             f"{x}._node, " if needs >> i & 1 else "None, " for i, x in enumerate(operands)
         )
@@ -122,6 +151,8 @@ def calls_of(
         taken=indent("".join(taken), " " * 8).rstrip(),
         arguments=", ".join(arguments),
         handles=indent("".join(handles), " " * 8).rstrip(),
+        storages="".join(f"storage{i}, " for i in outs),
+        announce=indent(_ANNOUNCE, " " * 8).rstrip() if needs else "",
         result=result,
     )
     return bound(text, "known call", constants)

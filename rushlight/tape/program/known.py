@@ -37,6 +37,7 @@ class Known:
         "calls",
         "core",
         "differentiable",
+        "followed",
         "is_one",
         "lone",
         "make",
@@ -56,7 +57,9 @@ class Known:
         # One step, of whose results the first is returned: the plan and the launch parameters.
         self.lone = program.lone if make is None and self.core is None else None
         self.plans: dict[int, Plan] = {}  # by the operands that need gradients
-        self.calls: dict[int, Callable[..., Any]] = {}  # the code of a call, by the same
+        # The code of a call, by the same: outside of a region, and in one.
+        self.calls: dict[int, Callable[..., Any]] = {}
+        self.followed: dict[int, Callable[..., Any]] = {}
         self.differentiable = False
         if self.core is not None:
             first = self.core.results[0]
@@ -88,18 +91,19 @@ class Known:
             return None
         return [slots.index(slot) for slot in wanted if slot is not None]
 
-    def call_for(self, needs: int) -> Callable[..., Any]:
-        """The code of calls whose operands in the bit mask have a record."""
+    def make_calls(self, needs: int) -> None:
+        """Make the code of calls whose operands in the bit mask have a record."""
         if not self.differentiable and needs:
-            made = self.calls.get(0) or self.call_for(0)
+            if 0 not in self.calls:
+                self.make_calls(0)
+            made = self.calls[0], self.followed[0]
         elif self.lone is not None:
             made = calls_of(*self.lone, needs, (0,), None)
         else:
             shown = self._shown()
             assert shown is not None
             made = calls_of(self.plans.get(needs) or self._plan(needs), (), needs, shown, self.make)
-        self.calls[needs] = made
-        return made
+        self.calls[needs], self.followed[needs] = made
 
     def run_slowly(self, values: Sequence[Value], state: State) -> Any:
         """The call with something special around it, of views, or of steps one by one."""

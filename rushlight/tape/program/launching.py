@@ -64,11 +64,10 @@ given, {block} = {block}, None
 """
 
 
-def bound(text: str, name: str, constants: dict[str, Any]) -> Callable[..., Any]:
-    """The function that `bind` of the text makes of the constants; equal text is compiled once."""
+def bound(text: str, name: str, constants: dict[str, Any]) -> Any:
+    """What `bind` of the text makes of the constants; equal text is compiled once."""
     code = _CODES.get(text) or _CODES.keep(text, template.compiled(text, name))
-    function: Callable[..., Any] = call.defined(code, "bind")(**constants)
-    return function
+    return call.defined(code, "bind")(**constants)
 
 
 def launch_code(
