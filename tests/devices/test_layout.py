@@ -230,6 +230,25 @@ def test_without_room_for_a_region_steps_go_on():
     assert pool.held == device.driver.held == 0
 
 
+def test_a_plan_that_served_few_steps_is_begun_again_later():
+    """Two programs by turns, three steps each: to begin a plan costs more than it saves."""
+    device, pool = made()
+    programs = Program(3), Program(1003)
+    with limited(max(program.peak for program in programs)):
+        begun = device.driver.shrinks
+        for number in range(120):
+            programs[number // 3 % 2].run(pool, {})
+        assert device.driver.shrinks - begun <= 2
+        for _ in range(8):
+            programs[0].run(pool, {})
+        assert device.layout.now >= 0
+        for _ in range(20):
+            programs[0].run(pool, {})
+        programs[1].run(pool, {})
+    assert device.layout.patience == 1  # that plan has served
+    assert len(device.layout.plans) <= 4
+
+
 def test_small_blocks_are_the_drivers():
     device, _ = made()
     address = device.alloc(PAGED - 64)

@@ -19,8 +19,9 @@
    Where that one holds a value it is a `stray` until it is cached. What can not have its place
    because of a stray is taken from the driver, and is a stray too; its place is `vacant`.
 5. Where the events differ the plan is left. Blocks are then taken from gaps of the region, else
-   from the driver, until a step has repeated again. A region goes back to the driver with its last
-   block.
+   from the driver, until a step has repeated again: more often (`patience`) where the plan had
+   served few steps, since to begin one gives all cached blocks back and waits for the device. The
+   last plans are kept. A region goes back to the driver with its last block.
 6. Blocks of less than PAGED bytes are the driver's. Addresses have no influence on bits.
 """
 
@@ -39,6 +40,8 @@ from rushlight.devices.shared.allocator import PAGED, Pool
 
 MOST_EVENTS = 1 << 13  # of a step that is planned
 TRIES = 1 << 13  # to place a block
+MOST_PLANS = 4
+SERVED = 16  # steps that a plan has to serve
 _UNKNOWN = ~MOST_EVENTS
 
 
@@ -130,6 +133,10 @@ class Layout:
         # number of the cached ones of its size when the step began, or _UNKNOWN.
         self.takers: list[int] = []
         self.taken: dict[int, int] = {}  # the same, of the blocks that there are, by address
+        self.equal = 0  # steps in turn that were equal to the one before
+        self.patience = 1  # such steps before a plan begins
+        self.served = 0  # steps of the plan
+        self.plans: list[Plan] = []
         self.plan: Plan | None = None
         self.now = -1  # the next event of the plan; negative: it is not followed
         self.script: list[int] = []
@@ -289,8 +296,9 @@ class Layout:
 
     def _leave(self) -> None:
         """Stop following the plan."""
+        self.patience = 1 if self.served >= SERVED else min(2 * self.patience, 64)
         self.now, self.is_whole = -1, False
-        self.before = []
+        self.before, self.equal = [], 0
         self._begin_events()
         self.strays.clear()
         self.vacant.clear()
@@ -309,16 +317,18 @@ class Layout:
                 lap, rest = divmod(self.now, len(plan.events))
                 if lap and not rest:
                     self.now %= len(plan.script)
+                    self.served += 1
                     for stray, nbytes in list(self.strays.items()):
                         self._settle(stray, nbytes)
                     self._sort(self.orders[lap % plan.laps])
                     return
                 self._leave()
             events, takers = self.events if self.is_whole else [], self.takers
-            repeats = events == self.before and 0 < len(events) < MOST_EVENTS
+            repeats = events == self.before and 0 < len(events) < MOST_EVENTS and not sum(events)
+            self.equal = self.equal + 1 if repeats else 0
             self.before, self.is_whole = events, True
             self._begin_events()
-            if not repeats or sum(events) != 0 or not self._begin_plan(events, takers, pool):
+            if self.equal < self.patience or not self._begin_plan(events, takers, pool):
                 self._begin_events()
                 for room in [room for room in pool.free if room >= PAGED]:
                     for number, address in enumerate(pool.free[room]):
@@ -330,9 +340,11 @@ class Layout:
 
     def _begin_plan(self, events: list[int], takers: list[int], pool: Pool) -> bool:
         """Plan a step, and give the cached blocks their places; False: there is no room."""
-        if self.plan is None or self.plan.events != events:
-            self.plan = Plan(events, takers)
-        plan = self.plan
+        plan = next((plan for plan in self.plans if plan.events == events), None)
+        if plan is None:
+            plan = Plan(events, takers)
+        self.plans = [p for p in self.plans if p is not plan][1 - MOST_PLANS :] + [plan]
+        self.plan, self.served = plan, 0
         found = [(room, list(blocks)) for room, blocks in list(pool.free.items()) if blocks]
         pool.give_back([room for room, _ in found])
         self.memory.shrink()
