@@ -353,13 +353,13 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Bytes allocated on the card: owned by tensors, and cached.
+    """Bytes that the driver holds: of tensors, of cached blocks, and between blocks.
 
     Args:
         device (device): The card; None for the current one.
     """
     name = _card(device)
-    return _memory.reserved(name) if _is_open(name) else 0
+    return _memory.given(name) if _is_open(name) else 0
 
 
 max_memory_reserved = memory_cached = max_memory_cached = memory_reserved

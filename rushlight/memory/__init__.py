@@ -15,6 +15,7 @@ from rushlight.memory.budget import budget, get_budget, parse_bytes, set_budget
 from rushlight.memory.counters import (
     allocated,
     empty_cache,
+    given,
     offloaded,
     peak,
     recomputed,
@@ -52,6 +53,7 @@ __all__ = [
     "estimate",
     "fits",
     "get_budget",
+    "given",
     "offloaded",
     "parse_bytes",
     "peak",

@@ -29,6 +29,19 @@ def reserved(device: Any = None) -> int:
     return resolve_pool(device).held
 
 
+def given(device: Any = None) -> int:
+    """Bytes that the device's driver holds for this process: `reserved`, and what lies between.
+
+    On `cuda` the driver keeps memory between blocks.
+
+    Args:
+        device (device): A device or its name; None for the default device.
+    """
+    pool = resolve_pool(device)
+    driver = pool.device.limits.driver
+    return pool.held if driver is None else max(pool.held, driver.reserved())
+
+
 def peak(device: Any = None) -> int:
     """The largest `allocated` since the start or `reset_peak`.
 
@@ -57,6 +70,8 @@ def empty_cache(device: Any = None) -> None:
     pool = resolve_pool(device)
     release_all(pool)
     pool.trim()
+    if pool.device.limits.driver is not None:
+        pool.device.limits.driver.shrink()
 
 
 def recomputed() -> dict[str, int]:

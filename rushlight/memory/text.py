@@ -23,12 +23,14 @@ def size(nbytes: float) -> str:
 
 def counters_text(pool: Pool) -> str:
     """What is known without a recording."""
+    driver = pool.device.limits.driver
     return "\n".join(
         [
             f"Memory on {pool.device.name}",
             f"  in use      {size(pool.live):>10}",
             f"  cached      {size(pool.held - pool.live):>10}",
             f"  peak in use {size(pool.peak):>10}",
+            *([] if driver is None else [f"  the driver's {size(driver.reserved()):>10}"]),
             "Record a step to see the owners: with memory.record() as recording: ...",
         ]
     )

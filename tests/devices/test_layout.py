@@ -7,14 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import rushlight as rl
 from rushlight import OutOfMemoryError
 from rushlight.devices.shared.allocator import PAGED, Pool
 from rushlight.devices.shared.layout import Layout, Stay, arrange, pair
 from rushlight.devices.shared.protocol import Limits
+from rushlight.memory import counters, text
 
 MIB = 1 << 20
 
@@ -298,3 +301,18 @@ def test_threads_that_take_blocks_beside_a_plan_get_their_own():
             other.join()
     pool.trim()
     assert pool.held == device.driver.held == 0
+
+
+def test_what_the_driver_holds_is_told_and_given_back(monkeypatch):
+    """`given` counts what lies between blocks; `empty_cache` lets the driver part with it."""
+    device, pool = made()
+    calls: list[str] = []
+    driver = SimpleNamespace(reserved=lambda: 50 * MIB, shrink=lambda: calls.append("shrink"))
+    device.limits = replace(device.limits, driver=driver)
+    monkeypatch.setattr(counters, "resolve_pool", lambda name: pool)
+    pool.give(pool.take(MIB), MIB)
+    assert rl.memory.given("cuda") == 50 * MIB
+    assert rl.memory.reserved("cuda") == MIB
+    assert "the driver's   50.0 MiB" in text.counters_text(pool)
+    rl.memory.empty_cache("cuda")
+    assert calls == ["shrink"]

@@ -90,6 +90,7 @@ class CudaDevice:
             adds=(float16, bfloat16, float32),
             own=4 * _STATUS_WORDS + 8 * SCRATCH_SLOTS + 4 * TICKETS,
             steps=self.layout.begin_step,
+            driver=self.memory,
             lists=self._build_list,
             marks=lambda: CudaMarks(runtime),
             queues=Queues(self.runtime, self.session.arrivals),

@@ -122,6 +122,7 @@ class StandIn(NullDevice):
             computes=False,
             join=join,
             steps=None,
+            driver=None,
             lists=None,  # the other device's launches would read addresses without memory
             queues=None,
         )

@@ -343,7 +343,8 @@ class Layout:
         plan = next((plan for plan in self.plans if plan.events == events), None)
         if plan is None:
             plan = Plan(events, takers)
-        self.plans = [p for p in self.plans if p is not plan][1 - MOST_PLANS :] + [plan]
+        others = [other for other in self.plans if other is not plan]
+        self.plans = [*others[1 - MOST_PLANS :], plan]
         self.plan, self.served = plan, 0
         found = [(room, list(blocks)) for room, blocks in list(pool.free.items()) if blocks]
         pool.give_back([room for room, _ in found])

@@ -44,6 +44,16 @@ class Marks(Protocol):
     def close(self) -> None: ...
 
 
+class Driver(Protocol):
+    """What blocks come from, and what may hold more than they have."""
+
+    def reserved(self) -> int:
+        """The bytes that it holds for this process's blocks."""
+
+    def shrink(self) -> None:
+        """Give all that is in no block back to the system, after all work."""
+
+
 class ListActs(Protocol):
     """A built kernel over a list of operands.
 
@@ -104,6 +114,7 @@ class Limits:
     own: int = 0  # bytes that it takes for itself when it is opened
     join: Join | None = None  # None: a block is allocated and freed as a whole
     steps: Callable[[Any], None] | None = None  # told of each step in a limit: Note [Layout]
+    driver: Driver | None = None  # None: nobody holds more than the blocks
     lists: Lists | None = None  # None: a launch for each item
     marks: Callable[[], Marks] | None = None  # None: it has no clock of its own: Note [Marks]
     remembers: bool = False  # launches cost less at addresses that it has seen together
