@@ -44,7 +44,7 @@ SHARES = {"cpu": (100, 75, 50, 35, 25), "cuda": (100, 75, 50, 35, 25), "webgpu":
 SECONDS = 6.0
 ROUNDS = 3  # at least
 STEPS = 5  # before the step is steady: Note [Foresight]
-ADAPTING, TIMED = 4, 6  # steps of a round
+ADAPTING, TIMED = 12, 6  # steps of a round
 CLOCKS = {"wall": time.perf_counter, "process": time.process_time}
 Step = Callable[[], Any]
 

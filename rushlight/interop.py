@@ -25,7 +25,8 @@ from rushlight.core.errors import (
     ShapeError,
 )
 from rushlight.core.shapes import Spec, is_dense, numel
-from rushlight.devices.shared.allocator import Lent, Pinned, Pool, Storage, room_for
+from rushlight.devices.shared.allocator import Lent, Pool, Storage, room_for
+from rushlight.devices.shared.pinned import Pinned
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
 from rushlight.ops.create import creation

@@ -16,7 +16,8 @@ from rushlight.core import dtypes
 from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
-from rushlight.devices.shared.allocator import Lent, Part, Pinned, Storage, room_for
+from rushlight.devices.shared.allocator import Lent, Part, Storage, room_for
+from rushlight.devices.shared.pinned import Pinned
 from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.surface import inplace_views

@@ -135,6 +135,35 @@ def test_bits_where_other_work_comes_between(placed):
     ] * 2
 
 
+@pytest.mark.skipif(not cpu_memory.joins, reason="the system does not move pages")
+def test_the_cpu_joins_blocks_until_a_step_has_repeated(monkeypatch):
+    monkeypatch.setattr(training_step, "ROWS", 512)
+    pool = registry.pool_of("cpu")
+    layout = pool.device.layout  # type: ignore[attr-defined]
+    layout.patience, layout.plans = 1, []
+    model = Model()
+    memory.empty_cache("cpu")
+    base = memory.allocated("cpu")
+    memory.reset_peak("cpu")
+    want = [model.step() for _ in range(80)]
+    limit = base + (memory.peak("cpu") - base) * 8 // 10
+    model, got, planned = Model(), [], 0
+    memory.empty_cache("cpu")
+    with memory.budget(limit, "cpu"):
+        for _ in range(80):
+            got.append(model.step())
+            assert memory.reserved("cpu") <= limit
+            planned += layout.now >= 0
+            assert pool.joins is not layout.learns
+    assert got == want
+    assert planned > 4
+    memory.empty_cache("cpu")
+    rl.ones(1 << 20)  # what no plan expects
+    assert pool.joins
+    assert not layout.regions
+    assert not layout.learns
+
+
 def test_a_step_that_begins_on_another_device_is_planned():
     """Its first call is on the CPU, which has no limit."""
     card = PlacedCard()

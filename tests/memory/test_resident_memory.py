@@ -17,6 +17,7 @@ from rushlight.devices.shared.registry import pool_of
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 
 PROGRAM = """
+import sys
 import rushlight as rl
 from rushlight import memory, nn
 
@@ -42,15 +43,16 @@ memory.empty_cache()
 open("/proc/self/clear_refs", "w").write("5")  # the high-water mark starts anew
 before, limit = resident("VmRSS"), 30_000_000
 with memory.budget(memory.allocated() + limit):
-    for _ in range(3):
+    for _ in range(int(sys.argv[1])):
         step(32)
 print(limit, resident("VmHWM") - before, memory.recomputed()["calls"])
 """
 
 
-def test_a_process_inside_a_budget_grows_no_further_than_the_budget():
+@pytest.mark.parametrize("steps", [3, 40])  # after some equal steps their blocks have places
+def test_a_process_inside_a_budget_grows_no_further_than_the_budget(steps):
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PROGRAM, str(steps)], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     limit, grown, recomputed = map(int, done.stdout.split())

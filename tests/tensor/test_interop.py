@@ -17,7 +17,7 @@ import pytest
 
 import rushlight as rl
 from rushlight import DTypeError, RushlightError, interop, memory
-from rushlight.devices.shared.allocator import Pinned
+from rushlight.devices.shared.pinned import Pinned
 
 DTYPES = [rl.float16, rl.bfloat16, rl.float32, rl.float64, rl.int32, rl.int64, rl.bool]
 

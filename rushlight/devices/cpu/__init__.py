@@ -15,6 +15,7 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.cpu import blas, cell, convolve, memory, sorting, stub, threads
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.shared import composed, library
+from rushlight.devices.shared.layout import Layout
 from rushlight.devices.shared.protocol import Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.emit.llvm import attend, kernels
@@ -27,12 +28,23 @@ from rushlight.kernel.show import show
 _MOST_SCORES = (1 << 13, 1 << 11)
 
 
+class _Pages:
+    """The system, which takes pages back at once."""
+
+    take = staticmethod(memory.allocate)
+    give = staticmethod(memory.release)
+
+    def shrink(self) -> None:
+        """Nothing is kept."""
+
+
 class CpuDevice:
     """The host's processor and memory."""
 
     name = "cpu"
 
     def __init__(self) -> None:
+        self.layout = Layout(_Pages(), joins=memory.joins)
         self.limits = Limits(
             dtypes=ALL,
             host_memory=True,
@@ -47,6 +59,7 @@ class CpuDevice:
             attends_dense=True,
             sorts=True,
             join=memory.join if memory.joins else None,
+            steps=self.layout.begin_step if memory.joins else None,
         )
         self._status: dict[str, ctypes.c_int32] = {}
 
@@ -83,7 +96,7 @@ class CpuDevice:
         )
 
     def alloc(self, nbytes: int) -> int:
-        return memory.allocate(nbytes)
+        return self.layout.take(nbytes)
 
     def free_bytes(self) -> int:
         """The memory that the machine, or the process's group, can still give."""
@@ -91,7 +104,7 @@ class CpuDevice:
 
     @unheard
     def free(self, address: int, nbytes: int) -> None:
-        memory.release(address, nbytes)
+        self.layout.give(address, nbytes)
 
     def copy_in(self, address: int, source: memoryview) -> None:
         block = (ctypes.c_char * source.nbytes).from_address(address)

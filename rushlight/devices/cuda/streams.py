@@ -27,7 +27,8 @@ from typing import Any
 from rushlight.core import locks
 from rushlight.core.errors import DeviceError, OutOfMemoryError
 from rushlight.core.interrupts import unheard
-from rushlight.devices.shared.allocator import Pinned, Pool, Storage
+from rushlight.devices.shared.allocator import Pool, Storage
+from rushlight.devices.shared.pinned import Pinned
 
 _UNTIMED = 2  # cudaEventDisableTiming
 _BESIDE = 1  # cudaStreamNonBlocking: not ordered with the main stream

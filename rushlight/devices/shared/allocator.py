@@ -13,7 +13,7 @@
 4. Without a limit the cache is bounded too: a program with ever new sizes would reuse none of it.
    When a new block is requested and more is cached than the peak in use plus SPARE, the excess is
    freed.
-5. Where the device joins blocks (`Limits.join`), cached ones become the requested one. The smallest
+5. Where the device joins blocks (`joins`), cached ones become the requested one. The smallest
    larger block is cut, and the rest of it stays cached, which takes no search among addresses and
    no call of the system. Where none is larger, the smallest run that suffices is cut, a run being
    those that lie side by side. Where none suffices, runs are joined. Only blocks of PAGED bytes or
@@ -109,8 +109,8 @@ class Pool:
     """The blocks of one device."""
 
     __slots__ = (
-        *("aside", "cached", "device", "free", "held", "live", "peak", "reclaim", "rooms"),
-        "spared",
+        *("aside", "cached", "device", "free", "held", "joins", "live", "peak", "reclaim"),
+        *("regrouped", "rooms", "spared"),
     )
 
     # The limit of the calling thread.
@@ -139,6 +139,8 @@ class Pool:
         self.reclaim: Callable[[Pool, int, list[int] | None], bool] | None = None
         self.cached = 0, 0  # a limit, and the most bytes that were cached when it was met
         self.spared = 0  # cached bytes that stay while `reclaim` runs
+        self.joins = device.limits.join is not None  # not where places are planned: Note [Layout]
+        self.regrouped = 0  # requests that got cached blocks of other sizes
         interrupts.hear_in_finalisers()
 
     @property
@@ -365,7 +367,7 @@ class Pool:
     def _exchange(self, over: int, least: int, sizes: list[int]) -> int:
         """Free cached blocks of `least` bytes and more until `over` are gone; the bytes freed."""
         gone = self._trim_aside(over) if self.aside else 0
-        if gone < over and self.device.limits.join is not None:
+        if gone < over and self.joins:
             gone += self._give_back_pages(over - gone)
             sizes = self._sizes()
         if gone >= over:
@@ -401,8 +403,9 @@ class Pool:
         See Note [Budget] 5.
         """
         join = self.device.limits.join
-        if join is None or room % PAGE or self.live + room > limit:
+        if join is None or not self.joins or room % PAGE or self.live + room > limit:
             return False
+        self.regrouped += 1
         if self.held <= limit and self._cut(room):
             return True
         with Uninterrupted():
@@ -652,47 +655,3 @@ class Part(Lent):
     @version.setter
     def version(self, number: int) -> None:
         self.owner.memory.version = number
-
-
-class Pinned(Storage):
-    """Page-locked host memory, which a device's copies read and fill while the host goes on.
-
-    `pool` is the host's, which counts it; `cache` has the memory. See Note [Streams] 4.
-    """
-
-    __slots__ = ("cache", "marks")
-
-    @unheard
-    def __init__(self, pool: Pool, room: int, cache: Any) -> None:
-        self.address = None
-        self.blocks = []
-        self.pool = pool
-        self.room = room
-        self.version = 0
-        self.recipe = None
-        self.cache = cache
-        self.marks: list[Any] = []  # of copies that may be unfinished
-        pool.make_room(room)
-        self.address = cache.take(room)
-        pool.held += room
-        pool.live += room
-        if pool.live > pool.peak:
-            pool.peak = pool.live
-
-    def note(self, mark: Any) -> None:
-        """Keep the memory until a copy's mark is done."""
-        self.marks = [m for m in self.marks if not m.done()]
-        self.marks.append(mark)
-
-    @unheard
-    def __del__(self) -> None:
-        try:
-            address = self.address
-            if address is None:
-                return
-            self.address = None
-            self.pool.live -= self.room
-            self.pool.held -= self.room
-            self.cache.give(address, self.room, self.marks)
-        except AttributeError:  # Ctrl-C came first, or there was no memory
-            return

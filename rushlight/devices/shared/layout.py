@@ -22,11 +22,17 @@
    from the driver, until a step has repeated again: more often (`patience`) where the plan had
    served few steps, since to begin one gives all cached blocks back and waits for the device. The
    last plans are kept. A region goes back to the driver with its last block.
-6. Blocks of less than PAGED bytes are the driver's. Addresses have no influence on bits.
+6. Where the device joins cached blocks (Note [Budget] 5) a step has other events. So a step that
+   asked for as many joined blocks as some before it is made without, for at most TRIAL steps
+   (`learns`). Where no plan comes of them, or one that takes more than a limit by 1/SLACK, blocks
+   are joined again, as they are when a plan is left: the region's blocks are then mapped pages
+   like others.
+7. Blocks of less than PAGED bytes are the driver's. Addresses have no influence on bits.
 """
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -39,10 +45,14 @@ from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import PAGED, Pool
 
 MOST_EVENTS = 1 << 13  # of a step that is planned
-TRIES = 1 << 13  # to place a block
+TRIES = 1 << 14  # to place a block
 MOST_PLANS = 4
 SERVED = 16  # steps that a plan has to serve
+QUIET = 4  # equal steps before a device that joins is tried without
+TRIAL = 6
+SLACK = 11
 _UNKNOWN = ~MOST_EVENTS
+_POWERS = (0.0, 0.3, 0.5, 0.75, 1.0)  # of the length of a stay beside its size
 
 
 class Memory(Protocol):
@@ -99,6 +109,14 @@ class Plan:
             behind += 0 if number in begun else room
         return order
 
+    def vacant(self, found: Sequence[tuple[int, list[int]]]) -> int:
+        """The bytes of places that none of the cached blocks has when the plan begins."""
+        count = {room: len(blocks) for room, blocks in found}
+        return sum(
+            room * len(begun.keys() - range(count.get(room, 0)))
+            for room, begun in self.begun[0].items()
+        )
+
 
 class Region:
     """A block of the driver with blocks of ours: their sizes, by address."""
@@ -109,21 +127,31 @@ class Region:
         self.start, self.size = start, size
         self.used: dict[int, int] = {}
 
+    def gaps(self) -> list[tuple[int, int]]:
+        """What is in no block: addresses and bytes."""
+        found, end = [], self.start
+        for address in (*sorted(self.used), self.start + self.size):
+            if address > end:
+                found.append((end, address - end))
+            end = address + self.used.get(address, 0)
+        return found
+
     def gap(self, nbytes: int) -> int | None:
         """The smallest gap that suffices."""
-        best, least, end = None, self.size + 1, self.start
-        for address in (*sorted(self.used), self.start + self.size):
-            if nbytes <= address - end < least:
-                best, least = end, address - end
-            end = address + self.used.get(address, 0)
-        return best
+        gaps = [(size, address) for address, size in self.gaps() if size >= nbytes]
+        return min(gaps)[1] if gaps else None
 
 
 class Layout:
     """The blocks of one device: see Note [Layout]."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, joins: bool = False) -> None:
         self.memory = memory
+        self.joins = joins  # whether the device joins blocks
+        self.learns = not joins
+        self.pool: Pool | None = None
+        self.asked = self.asked_before = 0  # for joined blocks: all, and those of the step before
+        self.trial = 0  # steps without joined blocks
         self.lock = locks.reentrant_lock()
         self.regions: list[Region] = []  # a plan that is followed has the last
         self.is_whole = False  # whether `events` began with a step
@@ -151,7 +179,7 @@ class Layout:
 
     @unheard
     def take(self, nbytes: int) -> int:
-        if nbytes < PAGED:
+        if nbytes < PAGED or (self.now < 0 and not self.learns):
             return self.memory.take(nbytes)
         with self.lock:
             now = self.now
@@ -178,7 +206,7 @@ class Layout:
 
     @unheard
     def give(self, address: int, nbytes: int) -> None:
-        if nbytes < PAGED:
+        if nbytes < PAGED or (self.now < 0 and not self.learns):
             self.memory.give(address, nbytes)
             return
         with self.lock:
@@ -302,9 +330,37 @@ class Layout:
         self._begin_events()
         self.strays.clear()
         self.vacant.clear()
+        if self.joins:
+            self._join_again()
         for region in [region for region in self.regions if not region.used]:
             self.regions.remove(region)
             self.memory.give(region.start, region.size)
+
+    # ---- a device that joins ----
+
+    def _join_again(self) -> None:
+        """Let the region's blocks be mapped pages like others, and cached ones be joined."""
+        for region in self.regions:
+            for address, nbytes in region.gaps():
+                self.memory.give(address, nbytes)
+        self.regions.clear()
+        self.learns = False
+        if self.pool is not None:
+            self.pool.joins = True
+
+    def _is_tried(self, pool: Pool) -> bool:
+        """Whether the step that begins is made without joined blocks."""
+        if self.learns:
+            return True
+        asked, self.asked = pool.regrouped - self.asked, pool.regrouped
+        self.equal = self.equal + 1 if 0 < asked == self.asked_before else 0
+        self.asked_before = asked
+        has_served = self.plans and self.patience == 1
+        if self.equal < (1 if has_served else QUIET * self.patience):
+            return False
+        self.learns, self.is_whole, self.trial, self.equal = True, False, 0, 0
+        pool.joins = False
+        return True
 
     # ---- steps ----
 
@@ -313,6 +369,7 @@ class Layout:
         """A step begins inside a limit."""
         with self.lock:
             plan = self.plan
+            self.pool = pool
             if self.now >= 0 and plan is not None:
                 lap, rest = divmod(self.now, len(plan.events))
                 if lap and not rest:
@@ -323,13 +380,21 @@ class Layout:
                     self._sort(self.orders[lap % plan.laps])
                     return
                 self._leave()
+            if self.joins and not self._is_tried(pool):
+                return
             events, takers = self.events if self.is_whole else [], self.takers
             repeats = events == self.before and 0 < len(events) < MOST_EVENTS and not sum(events)
             self.equal = self.equal + 1 if repeats else 0
             self.before, self.is_whole = events, True
             self._begin_events()
-            if self.equal < self.patience or not self._begin_plan(events, takers, pool):
+            is_due = self.equal >= (1 if self.joins else self.patience)
+            if not is_due or not self._begin_plan(events, takers, pool):
                 self._begin_events()
+                self.trial += 1
+                if self.joins and (is_due or self.trial > TRIAL):
+                    self.served = 0
+                    self._leave()
+                    return
                 for room in [room for room in pool.free if room >= PAGED]:
                     for number, address in enumerate(pool.free[room]):
                         self.taken[address] = ~number
@@ -349,12 +414,14 @@ class Layout:
         found = [(room, list(blocks)) for room, blocks in list(pool.free.items()) if blocks]
         pool.give_back([room for room, _ in found])
         self.memory.shrink()
-        size, behind = plan.size, {}
+        size, behind, limit = plan.size, {}, pool.limit or 0
         for room, blocks in found:
             if room >= PAGED:
                 behind[room] = size
                 begun = plan.begun[0][room]
                 size += room * len(set(range(len(blocks))).difference(begun))
+        if self.joins and size + pool.held - plan.vacant(found) > limit + limit // SLACK:
+            return False
         try:
             region = self._region(size)
         except OutOfMemoryError:
@@ -429,23 +496,24 @@ def pair(events: list[int], takers: list[int]) -> tuple[list[Stay], int]:
 def arrange(stays: Sequence[Stay]) -> tuple[list[int], int]:
     """An offset for each block, and the end of all.
 
-    One after the other is put at the lowest place that is free during its stay. Large and long ones
-    come first, in some orders of which the best is taken. Then the block that ends last is put
-    earlier, a few times.
+    One after the other is put at the lowest place that is free during its stay, large and long ones
+    first. Of some such orders, and of others that chance makes of them, the best is taken.
     """
     total = 1 + max([max(stay.taken, stay.given) for stay in stays])
+    spans = [(stay.given - stay.taken) % total for stay in stays]
+    dice = random.Random(0)  # the same each time
     best: tuple[list[int], int] | None = None
-    for power in (0.0, 0.3, 0.5, 0.75, 1.0):
-        weights = [stay.nbytes * ((stay.given - stay.taken) % total) ** power for stay in stays]
-        order = sorted(range(len(stays)), key=weights.__getitem__, reverse=True)
-        for _ in range(min(16, 1 + TRIES // len(stays))):
-            offsets = _place(stays, order)
-            ends = [offset + stay.nbytes for offset, stay in zip(offsets, stays, strict=True)]
-            end = max(ends)
-            if best is None or end < best[1]:
-                best = offsets, end
-            at = order.index(ends.index(end))
-            order.insert(at // 2, order.pop(at))
+    for number in range(min(256, 5 + TRIES // len(stays))):
+        is_plain = number < len(_POWERS)
+        power = _POWERS[number] if is_plain else dice.random()
+        weights = [
+            stay.nbytes * span**power * (1.0 if is_plain else 1 + 0.6 * dice.random())
+            for stay, span in zip(stays, spans, strict=True)
+        ]
+        offsets = _place(stays, sorted(range(len(stays)), key=weights.__getitem__, reverse=True))
+        end = max([offset + stay.nbytes for offset, stay in zip(offsets, stays, strict=True)])
+        if best is None or end < best[1]:
+            best = offsets, end
     assert best is not None
     return best
 
