@@ -19,7 +19,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from typing import Any
 from rushlight.core.dtypes import DType, bfloat16, float16, float32
 from rushlight.core.errors import DeviceError
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
+from rushlight.devices.cuda.handles import Handles
 from rushlight.devices.cuda.stub import Driver, make_caller
 
 ALIGNMENT = 16
@@ -181,17 +181,6 @@ def tensor(
     )
 
 
-class Holder:
-    """A thread's handle. When the thread ends, the next thread reuses it: making one is slow."""
-
-    def __init__(self, handle: Any, free: list[Any]) -> None:
-        self.handle = handle
-        self.free = free
-
-    def __del__(self) -> None:
-        self.free.append(self.handle)
-
-
 class Cudnn:
     """The library with a handle per thread. See Note [cuDNN].
 
@@ -200,25 +189,13 @@ class Cudnn:
 
     def __init__(self, library: ctypes.CDLL, bind: Callable[[], object], driver: Driver) -> None:
         self.library = library
-        self.bind = bind
-        self.several = driver.several
-        self.local = threading.local()
-        self.free: list[int] = []
+        self.handle = Handles(self._create, bind, driver.several).current
         self.plans: dict[Any, Plan | None] = {}  # of convolutions: see `find_plan` there
         self.create = make_caller(address_of(library, "cudnnBackendCreateDescriptor"), "ip")
         self.put = make_caller(address_of(library, "cudnnBackendSetAttribute"), "piiqp")
         self.finish = make_caller(address_of(library, "cudnnBackendFinalize"), "p")
         self.execute = make_caller(address_of(library, "cudnnBackendExecute"), "ppp", driver)
         self.destroy = make_caller(address_of(library, "cudnnBackendDestroyDescriptor"), "p")
-
-    def handle(self) -> int:
-        holder: Holder | None = getattr(self.local, "holder", None)
-        if holder is None or self.several:
-            self.bind()
-        if holder is None:
-            made = self.free.pop() if self.free else self._create()
-            holder = self.local.holder = Holder(made, self.free)
-        return holder.handle
 
     def _create(self) -> int:
         made = ctypes.c_void_p()
