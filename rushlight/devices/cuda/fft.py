@@ -198,7 +198,7 @@ def _back(order: Dims) -> Dims:
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
-def full(to: Writer, dims: Dims, norm: str, forward: bool, is_real: bool) -> None:
+def full(to: Writer, is_real: bool, dims: Dims, norm: str, forward: bool) -> None:
     shape, source = to.out, 1
     dims = tuple(d % len(shape) for d in dims)
     if is_real:
@@ -273,7 +273,7 @@ def _launcher(on: Solvers, kernel: Library, write: Callable[[Writer], None]) -> 
 def _full(on: Solvers, kernel: Library) -> Launch:
     options: Any = kernel.options
     is_real = kernel.inputs[0].kind != "c"
-    return _launcher(on, kernel, lambda to: full(to, *options, is_real))
+    return _launcher(on, kernel, lambda to: full(to, is_real, *options))
 
 
 def _half(on: Solvers, kernel: Library) -> Launch:
