@@ -7,7 +7,7 @@ import math
 import shutil
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ def memory(address: int, shape: tuple[int, ...], kind: Any) -> Any:
 class Transform:
     """One of `fft.Transform` on host memory."""
 
-    made: list[Transform] = []
-    seen: list[int] = []  # where operands begin
+    made: ClassVar[list[Any]] = []
+    seen: ClassVar[list[int]] = []  # where operands begin
 
     def __init__(
         self, on: Any, kind: int, sizes: tuple[int, ...], batch: int, is_across: bool = False
@@ -39,9 +39,7 @@ class Transform:
         Transform.made.append(self)
 
     def run(self, source: int, target: int, direction: int) -> None:
-        real, pair = (
-            (np.float32, np.complex64) if self.single else (np.float64, np.complex128)
-        )
+        real, pair = (np.float32, np.complex64) if self.single else (np.float64, np.complex128)
         halved = (*self.sizes[:-1], self.sizes[-1] // 2 + 1)
         shapes = {0x2A: (self.sizes, halved), 0x6A: (self.sizes, halved)}
         shapes |= {0x2C: (halved, self.sizes), 0x6C: (halved, self.sizes)}

@@ -141,7 +141,11 @@ def test_cholesky(on: HostSolvers, batch: int, n: int, upper: bool) -> None:
     want = np.linalg.cholesky(a)
     close(on, out, adjoint(want) if upper else want)
     assert not info.any()
-    b, x, inverse = numbers(on, 6, batch, n, 2), room((batch, n, 2), a.dtype), room(a.shape, a.dtype)
+    b, x, inverse = (
+        numbers(on, 6, batch, n, 2),
+        room((batch, n, 2), a.dtype),
+        room(a.shape, a.dtype),
+    )
     on.run(lapack.cholesky_solve, "cholesky_solve", [x], [out, b], upper)
     close(on, x, np.linalg.solve(a, b))
     on.run(lapack.cholesky_inverse, "cholesky_inverse", [inverse], [out], upper)

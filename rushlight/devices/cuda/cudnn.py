@@ -28,6 +28,8 @@ from rushlight.core.errors import DeviceError
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
 from rushlight.devices.cuda.handles import Handles
 from rushlight.devices.cuda.stub import Driver, make_caller
+from rushlight.devices.shared.protocol import Launch
+from rushlight.kernel.shapes import Kernel
 
 ALIGNMENT = 16
 TYPES = {float32: 0, float16: 2, bfloat16: 9}  # cudnnDataType_t
@@ -184,13 +186,20 @@ def tensor(
 class Cudnn:
     """The library with a handle per thread. See Note [cuDNN].
 
-    `bind` makes the context current on this thread.
+    `bind` makes the context current on this thread, `build` builds an own kernel.
     """
 
-    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object], driver: Driver) -> None:
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        bind: Callable[[], object],
+        driver: Driver,
+        build: Callable[[Kernel], Launch],
+    ) -> None:
         self.library = library
+        self.build = build
         self.handle = Handles(self._create, bind, driver.several).current
-        self.plans: dict[Any, Plan | None] = {}  # of convolutions: see `find_plan` there
+        self.plans: dict[Any, Any] = {}  # of convolutions: see `find_plan` there
         self.create = make_caller(address_of(library, "cudnnBackendCreateDescriptor"), "ip")
         self.put = make_caller(address_of(library, "cudnnBackendSetAttribute"), "piiqp")
         self.finish = make_caller(address_of(library, "cudnnBackendFinalize"), "p")

@@ -200,7 +200,9 @@ class CudaDevice:
     def cudnn(self) -> cudnn.Cudnn | None:
         """See Note [cuDNN]."""
         library = None if self.session.is_hip else cudnn.load_cudnn()
-        return None if library is None else cudnn.Cudnn(library, self._bind, self.session.driver)
+        if library is None:
+            return None
+        return cudnn.Cudnn(library, self._bind, self.session.driver, self._build_own)
 
     def _pool(self) -> Pool:
         return pool_of(self.name)
