@@ -83,7 +83,6 @@ scale_by = Update("scale_by", lambda g, factor: (g * factor,), 1, 0, "g *= facto
 def update_all(update: Update, rows: Sequence[tuple[Value, ...]], *then: tuple[Any, ...]) -> None:
     """`update` of each of the rows, and calls: all or nothing, in as few launches as possible."""
     moves = Moves()
-    for values in rows:
-        moves.add_listed(update, values, ())
+    moves.add_rows(update, rows)
     moves.acts += then
     moves.make()

@@ -108,6 +108,33 @@ class Moves:
         self.read.append(values)
         self.storages += map(_MEMORY, values[:targets])
 
+    def add_rows(self, update: Update, rows: Sequence[tuple[Value, ...]]) -> None:
+        """`add_listed` of each; what depends on specs alone is found once for rows of the same."""
+        known: dict[tuple[Any, ...], tuple[dict[int, tuple[int, ...]], tuple[int, ...]]] = {}
+        targets = update.targets
+        for values in rows:
+            specs = (*map(_SPEC, values),)
+            found = known.get(specs)
+            if found is None:
+                self.add_listed(update, values, ())
+                plan: Any = update.plans.get(specs)
+                listed = None if plan is None else self.lists.get((plan.launch, ()))
+                if listed is not None and not plan.kernel.rank:
+                    known[specs] = listed[1], plan.tail
+                continue
+            items, tail = found
+            try:
+                addresses = (*map(add, map(_ADDRESS, values), map(_OFFSET, values)),)
+            except TypeError:  # a dropped gradient; see Note [Hot path]
+                self.add(update, values, ())
+                continue
+            if addresses[0] in items:
+                self.add(update, values, ())
+                continue
+            items[addresses[0]] = (*addresses[:targets], *addresses, *tail)
+            self.read.append(values)
+            self.storages += map(_MEMORY, values[:targets])
+
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         """`table[key] = value`."""
         self.acts.append((setitem, table, key, value))
