@@ -317,6 +317,10 @@ class HostSolvers(Solvers):
     def clear(self, address: int, nbytes: int) -> None:
         ctypes.memset(address, 0, nbytes)
 
+    def failures(self, address: int, count: int) -> Any:
+        found = self.read(address, count)
+        return found if found.any() else None
+
     def read(self, address: int, count: int, kind: Any = np.int32) -> Any:
         return at(address, (count,), kind).copy()
 

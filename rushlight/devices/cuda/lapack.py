@@ -171,8 +171,8 @@ def lu_factor(on: Solvers, kernel: Library) -> Launch:
         with on.scratch(batch * rows * columns * dtype.itemsize) as (lu,):
             factor(lu, a, pivots, info, batch, rows, columns)
             copy(out, lu, batch, rows, columns, (rows * columns, 1, rows))
-        if label:
-            host.complain_of_pivots(label, on.read(info, batch))
+        if label and (failed := on.failures(info, batch)) is not None:
+            host.complain_of_pivots(label, failed)
 
     return launch
 
@@ -208,8 +208,8 @@ def solve(on: Solvers, kernel: Library) -> Launch:
                 copy(y, b, batch, columns, n, (n * columns, 1, columns))
                 run(lu, pivots, y, answer, batch, n, columns)
                 copy(x, y, batch, n, columns, (n * columns, 1, n))
-        if label:
-            host.complain_of_singular(label, on.read(info, batch))
+        if label and (failed := on.failures(info, batch)) is not None:
+            host.complain_of_singular(label, failed)
 
     return launch
 
@@ -275,8 +275,8 @@ def cholesky(on: Solvers, kernel: Library) -> Launch:
             copy(factor, a, batch, n, n, (n * n, *steps))
             run(factor, found, batch, n)
             finish(out, info, factor, found, batch, n, n, n * n, *steps, upper)
-        if label:
-            host.complain_of_minors(label, on.read(info, batch))
+        if label and (failed := on.failures(info, batch)) is not None:
+            host.complain_of_minors(label, failed)
 
     return launch
 
@@ -289,10 +289,10 @@ def qr(on: Solvers, kernel: Library) -> Launch:
     (mode,) = kernel.options
     dtype = kernel.inputs[0]
     letter, size = LETTERS[dtype], dtype.itemsize
-    geqrf = on.slow(f"cusolverDn{letter}geqrf", "piipippip")
+    geqrf = on.routine(on.cusolver, f"cusolverDn{letter}geqrf", "piipippip")
     geqrf_batched = on.routine(on.cublas, f"cublas{letter}geqrfBatched", "piipippi")
     name = f"{letter}{'ungqr' if dtype.kind == 'c' else 'orgqr'}"
-    form = on.slow(f"cusolverDn{name}", "piiipippip")
+    form = on.routine(on.cusolver, f"cusolverDn{name}", "piiipippip")
     fill, reflect = on.kernel("addresses", dtype), on.kernel("reflect", dtype)
     cut, copy = on.kernel("triangle", dtype), on.copier(dtype)
     wrong = ctypes.c_int()  # whether an argument is
@@ -311,25 +311,38 @@ def qr(on: Solvers, kernel: Library) -> Launch:
         with on.scratch(room * size, _INT) as (work, answer):
             for i in range(batch):
                 place, factors = made + i * of_made, tau + i * least * size
-                geqrf(handle, rows, columns, place, rows, factors, work, room, answer)
+                check(geqrf(handle, rows, columns, place, rows, factors, work, room, answer))
 
-    def columns_of_q(
-        whole: int, made: int, tau: int, batch: int, rows: int, columns: int, across: int
+    def form_all(
+        q: int, made: int, tau: int, batch: int, rows: int, across: int, least: int, width: int
     ) -> None:
-        """The first `across` columns of each Q, by columns."""
-        least = min(rows, columns)
-        if not least or _together(batch, columns):
-            reflect(whole, made, tau, batch, across, rows, least, rows * columns)
-            return
-        to = (across * rows, rows)
-        copy(whole, made, batch, least, rows, (rows * columns, rows, 1), to)
+        """Q's columns in place of the reflectors; a matrix of these has `width` columns."""
         asked = (rows, across, least, ANYWHERE, rows, ANYWHERE)
         (room,) = on.rooms(f"{name}_bufferSize", "piiipipp", 32, *asked)
         handle = on.solver()
         with on.scratch(room * size, _INT) as (work, answer):
             for i in range(batch):
-                place, factors = whole + i * across * rows * size, tau + i * least * size
-                form(handle, rows, across, least, place, rows, factors, work, room, answer)
+                place, factors = made + i * rows * width * size, tau + i * least * size
+                more = (place, rows, factors, work, room, answer)
+                check(form(handle, rows, across, least, *more))
+        copy(q, made, batch, rows, across, (rows * width, 1, rows))
+
+    def columns_of_q(
+        q: int, made: int, tau: int, batch: int, rows: int, columns: int, across: int
+    ) -> None:
+        """The first `across` columns of each Q, by rows."""
+        least, of_made, of_q = min(rows, columns), rows * columns, rows * across
+        is_reflected = not least or _together(batch, columns)
+        if across <= columns and not is_reflected:
+            form_all(q, made, tau, batch, rows, across, least, columns)
+            return
+        with on.scratch(batch * of_q * size) as (whole,):
+            if is_reflected:
+                reflect(whole, made, tau, batch, across, rows, least, of_made)
+                copy(q, whole, batch, rows, across, (of_q, 1, rows))
+            else:
+                copy(whole, made, batch, least, rows, (of_made, rows, 1), (of_q, rows))
+                form_all(q, whole, tau, batch, rows, across, least, across)
 
     def launch(*numbers: int) -> None:
         *_, batch, rows, columns = numbers
@@ -337,15 +350,13 @@ def qr(on: Solvers, kernel: Library) -> Launch:
         across = rows if mode == "complete" else least
         height = across if mode != "r" else least
         r, a = numbers[len(kernel.outputs) - 1], numbers[len(kernel.outputs)]
-        rooms = (batch * rows * columns * size, batch * least * size, batch * rows * across * size)
-        with on.scratch(*rooms) as (made, tau, whole):
+        with on.scratch(batch * rows * columns * size, batch * least * size) as (made, tau):
             copy(made, a, batch, columns, rows, (rows * columns, 1, columns))
             if batch * least:
                 factor(made, tau, batch, rows, columns)
                 cut(r, 0, made, 0, batch, height, columns, rows * columns, 1, rows, True)
             if mode != "r" and batch * rows * across:
-                columns_of_q(whole, made, tau, batch, rows, columns, across)
-                copy(numbers[0], whole, batch, rows, across, (rows * across, 1, rows))
+                columns_of_q(numbers[0], made, tau, batch, rows, columns, across)
 
     return launch
 

@@ -155,6 +155,20 @@ extern "C" __global__ void addresses(
 }
 """
 
+# `info` of each row of values that has one that is not finite becomes -1.
+_FINITE = """\
+extern "C" __global__ void refuse_infinite(int* info, const T* values, i64 batch, i64 count) {
+    for (EACH_WARP(b, batch)) {
+        T sum = 0;
+        for (i64 i = threadIdx.x % LANES; i < count; i += LANES) {
+            sum += values[b * count + i] - values[b * count + i];
+        }
+        for (int lanes = LANES / 2; lanes; lanes /= 2) sum += other(sum, lanes);
+        if (is_nan(sum) && threadIdx.x % LANES == 0) info[b] = -1;
+    }
+}
+"""
+
 # Real numbers as complex ones.
 _WIDEN = """\
 extern "C" __global__ void widen(T* out, const R* x, i64 n) {
@@ -186,6 +200,7 @@ KERNELS: dict[str, tuple[str, int, range, int]] = {
     "determinant": (_DETERMINANT, 6, range(4, 5), LANES),
     "reflect": (_REFLECT, 8, range(3, 5), LANES),
     "addresses": (_ADDRESSES, 6, range(5, 6), 1),
+    "refuse_infinite": (_FINITE, 4, range(2, 3), LANES),
     "widen": (_WIDEN, 3, range(2, 3), 1),
 }
 

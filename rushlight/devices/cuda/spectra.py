@@ -11,8 +11,6 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from rushlight.core.dtypes import real_type
 from rushlight.devices.cuda.lapack import Builder
 from rushlight.devices.cuda.solvers import ANYWHERE, LETTERS, LOWER, TYPES, UPPER, Solvers, check
@@ -103,8 +101,8 @@ def eigh(on: Solvers, kernel: Library) -> Launch:
             run(made, numbers[0], info, batch, n)
             if vectors:
                 copy(numbers[1], made, batch, n, n, (n * n, 1, n))
-            failed = on.read(info, batch).any()
-        if failed:
+            failed = on.failures(info, batch)
+        if failed is not None:
             raise host.not_converging(label)
 
     return launch
@@ -129,23 +127,32 @@ def _rotations(on: Solvers, kernel: Library, vectors: bool) -> Callable[..., Non
         a: int, s: int, left: int, right: int, info: int, batch: int, m: int, n: int, across: int,
         along: int,
     ) -> None:  # fmt: skip
-        handle, k, room = on.solver(), min(m, n), ctypes.c_int()
-        nowhere = (ANYWHERE, m, ANYWHERE, ANYWHERE, m, ANYWHERE, n, ctypes.addressof(room))
+        handle, k, together = on.solver(), min(m, n), _is_rotated_together(batch, m, n)
+        how = (int(vectors), *(() if together else (int(across == along),)), m, n)
         with _settings(on, "Gesvdj") as settings:
-            if _is_rotated_together(batch, m, n):
-                begin = (handle, int(vectors), m, n)
-                ask_several(*begin, *nowhere, settings, batch)
-                with on.scratch(room.value * size) as (work,):
-                    whole = (a, m, s, left, m, right, n, work, room.value, info)
-                    several(*begin, *whole, settings, batch)
-                return
-            how = (handle, int(vectors), int(across == along), m, n)
-            ask(*how, *nowhere, settings)
-            with on.scratch(room.value * size) as (work,):
+            room = room_of((*how, batch * together), handle, settings)
+            with on.scratch(room * size) as (work,):
+                if together:
+                    whole = (a, m, s, left, m, right, n, work, room, info)
+                    several(handle, *how, *whole, settings, batch)
+                    return
                 for i in range(batch):
                     place = (a + i * m * n * size, m, s + i * k * real.itemsize)
                     factors = (left + i * m * across * size, m, right + i * n * along * size, n)
-                    one(*how, *place, *factors, work, room.value, info + i * _INT, settings)
+                    one(handle, *how, *place, *factors, work, room, info + i * _INT, settings)
+
+    def room_of(how: tuple[int, ...], handle: int, settings: int) -> int:
+        known: int | None = on.asked.get((name, how))
+        if known is None:
+            *begin, m, n, batch = how
+            found = ctypes.c_int()
+            operands = (ANYWHERE, m, ANYWHERE, ANYWHERE, m, ANYWHERE, n, ctypes.addressof(found))
+            if batch:
+                ask_several(handle, *begin, m, n, *operands, settings, batch)
+            else:
+                ask(handle, *begin, m, n, *operands, settings)
+            known = on.asked.keep((name, how), found.value)
+        return known
 
     return run
 
@@ -166,6 +173,7 @@ def svd(on: Solvers, kernel: Library, otherwise: Launch) -> Launch:
     dtype, real = kernel.inputs[0], real_type(kernel.inputs[0])
     rotate, copy = _rotations(on, kernel, vectors), on.copier(dtype)
     turn = on.conjugate(dtype) if dtype.kind == "c" else None
+    check_finite = on.kernel("refuse_infinite", real)
 
     def launch(*numbers: int) -> None:
         *_, batch, rows, columns = numbers
@@ -184,9 +192,9 @@ def svd(on: Solvers, kernel: Library, otherwise: Launch) -> Launch:
             if vectors:
                 u, v = (left, right) if high else (right, left)
                 give(numbers, u, v, batch, rows, columns, whole)
-            failed = on.read(info, batch).any()
-            values = on.read(s, batch * k, np.dtype(real.name))
-        if failed or not np.isfinite(values).all():
+            check_finite(info, s, batch, k)
+            failed = on.failures(info, batch)
+        if failed is not None:
             otherwise(*numbers)
 
     def give(
