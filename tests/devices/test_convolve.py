@@ -18,7 +18,8 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.cuda import convolve as cuda_convolve
 from rushlight.devices.cuda.convolve import in_parts, sum_kernel
-from rushlight.devices.cuda.turned import turned
+from rushlight.devices.cuda.cudnn import FOURIER
+from rushlight.devices.cuda.turned import is_few, turned
 from rushlight.devices.reference import ReferenceDevice, narrow, widen
 from rushlight.devices.shared.allocator import Pool
 from rushlight.emit.wgsl import convolve as wgsl_convolve
@@ -216,7 +217,7 @@ def test_a_data_gradient_is_convolutions_of_the_turned_weights(name: str) -> Non
             device.build(Convolve(t.float32, "image", 0, rank))(*addresses, *self.numbers)
 
     library: Any = SimpleNamespace(build=device.build)
-    plan = turned(library, t.float32, sizes, rank, lambda numbers: Plan(numbers))  # type: ignore
+    plan = turned(library, t.float32, sizes, rank, None, lambda numbers: Plan(numbers))  # type: ignore
     stride, dilation = CASES[name][6:8]
     if any(s > 1 and d > 1 for s, d in zip(stride, dilation, strict=True)):
         assert plan is None
@@ -230,4 +231,13 @@ def test_a_data_gradient_is_convolutions_of_the_turned_weights(name: str) -> Non
 
 def test_a_data_gradient_is_the_librarys_where_it_has_no_such_convolution() -> None:
     sizes = launch_sizes(CASES["tiles"])
-    assert turned(SimpleNamespace(), t.float32, sizes, 2, lambda numbers: None) is None  # type: ignore
+    assert turned(SimpleNamespace(), t.float32, sizes, 2, None, lambda numbers: None) is None  # type: ignore
+
+
+def test_a_data_gradient_by_fourier_transforms_is_left_where_they_save_products() -> None:
+    assert (
+        is_few((3, 3), (56, 56)) and not is_few((3, 3), (32, 32)) and not is_few((1, 1), (56, 56))
+    )
+    own: Any = SimpleNamespace(notes={FOURIER})
+    sizes = (2, 1, 3, 4, 56, 56, 3, 3, 56, 56, 1, 1, 1, 1, 1, 1, 1)
+    assert turned(SimpleNamespace(), t.float32, sizes, 2, own, lambda numbers: 1 / 0) is None  # type: ignore

@@ -125,15 +125,15 @@ def plan_convolution(
     library: Cudnn, kernel: Convolve, numbers: Sequence[int]
 ) -> Plan | Turned | None:
     """A plan for a launch with these sizes, or None. See Note [Turned convolutions]."""
-    if kernel.of == "back" and kernel.dtype is float32 and not kernel.tf32:
-        image = replace(kernel, of="image")
-        found = turned(
-            library, float32, tuple(numbers), kernel.rank,
-            lambda its: _plan_of_library(library, image, its),
-        )  # fmt: skip
-        if found is not None:
-            return found
-    return _plan_of_library(library, kernel, numbers)
+    own = _plan_of_library(library, kernel, numbers)
+    if kernel.of != "back" or kernel.dtype is not float32 or kernel.tf32:
+        return own
+    image = replace(kernel, of="image")
+    found = turned(
+        library, float32, tuple(numbers), kernel.rank, own,
+        lambda its: _plan_of_library(library, image, its),
+    )  # fmt: skip
+    return own if found is None else found
 
 
 def _plan_of_library(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -> Plan | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,14 @@ _TENSOR_ALIGNMENT, _TENSOR_TYPE, _TENSOR_SIZES, _TENSOR_STRIDES, _TENSOR_NUMBER 
 _PACK_NUMBERS, _PACK_ADDRESSES, _PACK_WORKSPACE = 1000, 1001, 1003
 _MODE_FALLBACK, _MODE_A = 2, 3
 # cudnnBackendNumericalNote_t
-TENSOR_CORE, DOWN_CONVERTS, REDUCED_SUM, NONDETERMINISTIC, WINOGRAD_13X13 = 0, 1, 2, 4, 8
+TENSOR_CORE, DOWN_CONVERTS, REDUCED_SUM, FOURIER, NONDETERMINISTIC, WINOGRAD_13X13 = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    8,
+)
 _MOST_NOTES = 16
 
 Attribute = tuple[int, int, Sequence[Any]]  # name, type, elements
@@ -236,7 +243,8 @@ class Cudnn:
             return None
         for config in self._configs(graph):
             try:
-                if set(refused) & self._notes(config):
+                notes = self._notes(config)
+                if set(refused) & notes:
                     continue
                 made = describe(
                     self.library,
@@ -249,7 +257,7 @@ class Cudnn:
             except Failure:  # the heuristics name engines that refuse the sizes
                 continue
             if size.value <= most:
-                return Plan(self, made, numbers, size.value)
+                return Plan(self, made, numbers, size.value, notes)
         return None
 
     def _configs(self, graph: Descriptor) -> Iterator[Descriptor]:
@@ -282,15 +290,21 @@ class Cudnn:
 class Plan:
     """A compiled graph. `run` queues it on our stream."""
 
-    __slots__ = ("cudnn", "descriptor", "numbers", "workspace")
+    __slots__ = ("cudnn", "descriptor", "notes", "numbers", "workspace")
 
     def __init__(
-        self, cudnn: Cudnn, descriptor: Descriptor, numbers: Sequence[int], workspace: int
+        self,
+        cudnn: Cudnn,
+        descriptor: Descriptor,
+        numbers: Sequence[int],
+        workspace: int,
+        notes: Set[int] = frozenset(),
     ) -> None:
         self.cudnn = cudnn
         self.descriptor = descriptor
         self.numbers = (ctypes.c_int64 * len(numbers))(*numbers)
         self.workspace = workspace
+        self.notes = notes  # numerical ones of its engine
 
     def run(self, addresses: Sequence[int], workspace: int) -> None:
         cudnn, count = self.cudnn, len(self.numbers)

@@ -7,6 +7,10 @@
 2. With a stride s, an element u of the gradient meets the taps p for which s divides u + t - p. So
    for each remainder of u + t there is a convolution of stride 1 with a part of the taps. Its
    result is copied to every s-th place; where there are no taps, there are zeros.
+3. The library's own plan is taken where it is by Fourier transforms of few products: of tiles of
+   `TILE` elements, which overlap by the window less one. A product of complex numbers is four, and
+   one half of a transform is not computed. They are few where they are less than half of those of
+   the convolution: transforms take the other half.
 """
 
 from __future__ import annotations
@@ -19,12 +23,13 @@ from typing import NamedTuple
 
 from rushlight.core.dtypes import DType
 from rushlight.core.shapes import contiguous_strides
-from rushlight.devices.cuda.cudnn import ALIGNMENT, Cudnn, Plan
+from rushlight.devices.cuda.cudnn import ALIGNMENT, FOURIER, Cudnn, Plan
 from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Map
 from rushlight.scalar.ir import arg, const
 
 Numbers = tuple[int, ...]
+TILE = 32
 
 
 class Line(NamedTuple):
@@ -35,6 +40,13 @@ class Line(NamedTuple):
     place: int  # of its first element in the gradient
     elements: int
     before: int  # the padding of y
+
+
+def is_few(window: Sequence[int], image: Sequence[int]) -> bool:
+    """Whether rule 3 takes Fourier transforms, for stride 1."""
+    tiles = prod(-(-n // max(TILE + 1 - k, 1)) for n, k in zip(image, window, strict=True))
+    products = 4 * tiles * TILE ** (len(image) - 1) * (TILE // 2 + 1)
+    return 2 * products < prod(window) * prod(image)
 
 
 def lines_of(window: int, image: int, stride: int, dilation: int, before: int) -> list[Line]:
@@ -120,9 +132,10 @@ def turned(
     dtype: DType,
     numbers: Numbers,
     rank: int,
+    own: Plan | None,
     plan: Callable[[Numbers], Plan | None],
 ) -> Turned | None:
-    """A plan for the "back" kernel of these numbers; None where there is none.
+    """A plan for the "back" kernel of these numbers; None where `own`, the library's, is taken.
 
     `plan` makes that of an "image" kernel.
     """
@@ -131,6 +144,8 @@ def turned(
         numbers[4 + rank * i : 4 + rank * (i + 1)] for i in range(6)
     )
     if any(s > 1 and d > 1 for s, d in zip(stride, dilation, strict=True)):
+        return None
+    if own is not None and FOURIER in own.notes and is_few(window, image):
         return None
     each = list(map(lines_of, window, image, stride, dilation, before))
     parts, size = [], dtype.itemsize
