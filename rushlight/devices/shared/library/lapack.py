@@ -1,6 +1,6 @@
 """Factorisations and solvers over batches of matrices, by LAPACK: through NumPy, or by name.
 
-Functions that use only `numpy.linalg` also take CuPy's arrays, by `_module` (`cuda/lapack.py`).
+Functions that use only `numpy.linalg` also take CuPy's arrays, by `_module` (`cuda/arrays.py`).
 
 Matrices are arrays (batch, rows, columns). A `label` is the public name for error messages: with
 one, a matrix that cannot be handled raises `LinAlgError`; without, the `info` output says so (0:
