@@ -284,26 +284,21 @@ def cholesky(on: Solvers, kernel: Library) -> Launch:
 # ---- QR ----
 
 
-def qr(on: Solvers, kernel: Library) -> Launch:
-    """Q and R; R alone with mode "r"."""
-    (mode,) = kernel.options
-    dtype = kernel.inputs[0]
+def _reflectors(on: Solvers, dtype: DType) -> Callable[..., None]:
+    """`run(made, tau, batch, rows, columns)`: R with the reflectors of Q below it, by columns."""
     letter, size = LETTERS[dtype], dtype.itemsize
-    geqrf = on.routine(on.cusolver, f"cusolverDn{letter}geqrf", "piipippip")
-    geqrf_batched = on.routine(on.cublas, f"cublas{letter}geqrfBatched", "piipippi")
-    name = f"{letter}{'ungqr' if dtype.kind == 'c' else 'orgqr'}"
-    form = on.routine(on.cusolver, f"cusolverDn{name}", "piiipippip")
-    fill, reflect = on.kernel("addresses", dtype), on.kernel("reflect", dtype)
-    cut, copy = on.kernel("triangle", dtype), on.copier(dtype)
+    one = on.routine(on.cusolver, f"cusolverDn{letter}geqrf", "piipippip")
+    several = on.routine(on.cublas, f"cublas{letter}geqrfBatched", "piipippi")
+    fill = on.kernel("addresses", dtype)
     wrong = ctypes.c_int()  # whether an argument is
 
-    def factor(made: int, tau: int, batch: int, rows: int, columns: int) -> None:
+    def run(made: int, tau: int, batch: int, rows: int, columns: int) -> None:
         least, of_made = min(rows, columns), rows * columns * size
         if _together(batch, columns):
             with on.scratch(16 * batch) as (table,):
                 fill(table, made, of_made, tau, least * size, batch)
                 how = (on.blas(), rows, columns, table, rows, table + 8 * batch)
-                check(geqrf_batched(*how, ctypes.addressof(wrong), batch))
+                check(several(*how, ctypes.addressof(wrong), batch))
             return
         asked = (rows, columns, ANYWHERE, rows)
         (room,) = on.rooms(f"{letter}geqrf_bufferSize", "piipip", 32, *asked)
@@ -311,7 +306,20 @@ def qr(on: Solvers, kernel: Library) -> Launch:
         with on.scratch(room * size, _INT) as (work, answer):
             for i in range(batch):
                 place, factors = made + i * of_made, tau + i * least * size
-                check(geqrf(handle, rows, columns, place, rows, factors, work, room, answer))
+                check(one(handle, rows, columns, place, rows, factors, work, room, answer))
+
+    return run
+
+
+def _orthogonal(on: Solvers, dtype: DType) -> Callable[..., None]:
+    """`run(q, made, tau, batch, rows, columns, across)`: the first columns of each Q, by rows.
+
+    `made` and `tau` are those of `_reflectors`; `made` is overwritten.
+    """
+    size = dtype.itemsize
+    name = f"{LETTERS[dtype]}{'ungqr' if dtype.kind == 'c' else 'orgqr'}"
+    form = on.routine(on.cusolver, f"cusolverDn{name}", "piiipippip")
+    reflect, copy = on.kernel("reflect", dtype), on.copier(dtype)
 
     def form_all(
         q: int, made: int, tau: int, batch: int, rows: int, across: int, least: int, width: int
@@ -327,10 +335,7 @@ def qr(on: Solvers, kernel: Library) -> Launch:
                 check(form(handle, rows, across, least, *more))
         copy(q, made, batch, rows, across, (rows * width, 1, rows))
 
-    def columns_of_q(
-        q: int, made: int, tau: int, batch: int, rows: int, columns: int, across: int
-    ) -> None:
-        """The first `across` columns of each Q, by rows."""
+    def run(q: int, made: int, tau: int, batch: int, rows: int, columns: int, across: int) -> None:
         least, of_made, of_q = min(rows, columns), rows * columns, rows * across
         is_reflected = not least or _together(batch, columns)
         if across <= columns and not is_reflected:
@@ -344,19 +349,28 @@ def qr(on: Solvers, kernel: Library) -> Launch:
                 copy(whole, made, batch, least, rows, (of_made, rows, 1), (of_q, rows))
                 form_all(q, whole, tau, batch, rows, across, least, across)
 
+    return run
+
+
+def qr(on: Solvers, kernel: Library) -> Launch:
+    """Q and R; R alone with mode "r"."""
+    (mode,) = kernel.options
+    dtype = kernel.inputs[0]
+    size, cut, copy = dtype.itemsize, on.kernel("triangle", dtype), on.copier(dtype)
+    factor, orthogonal = _reflectors(on, dtype), _orthogonal(on, dtype)
+
     def launch(*numbers: int) -> None:
         *_, batch, rows, columns = numbers
         least = min(rows, columns)
         across = rows if mode == "complete" else least
-        height = across if mode != "r" else least
         r, a = numbers[len(kernel.outputs) - 1], numbers[len(kernel.outputs)]
         with on.scratch(batch * rows * columns * size, batch * least * size) as (made, tau):
             copy(made, a, batch, columns, rows, (rows * columns, 1, columns))
             if batch * least:
                 factor(made, tau, batch, rows, columns)
-                cut(r, 0, made, 0, batch, height, columns, rows * columns, 1, rows, True)
+                cut(r, 0, made, 0, batch, across, columns, rows * columns, 1, rows, True)
             if mode != "r" and batch * rows * across:
-                columns_of_q(numbers[0], made, tau, batch, rows, columns, across)
+                orthogonal(numbers[0], made, tau, batch, rows, columns, across)
 
     return launch
 
