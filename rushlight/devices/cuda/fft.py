@@ -72,9 +72,9 @@ class Transform:
     def __init__(
         self, on: Solvers, kind: int, sizes: Dims, batch: int, is_across: bool = False
     ) -> None:
+        self.number: int | None = None
         self.on = on
         self.library = _library()
-        self.number: int | None = None
         number, work, place = ctypes.c_int(), ctypes.c_size_t(), ctypes.c_longlong
         on.session.use()
         _check(self.library.cufftCreate(ctypes.byref(number)))

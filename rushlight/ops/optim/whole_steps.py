@@ -125,7 +125,9 @@ class Moves:
         known: dict[tuple[Any, ...], Any] = {}
         specs = [*zip(*[map(_SPEC, o) for o in operands], strict=True)]
         for each, values in dict(zip(specs, rows, strict=True)).items():
-            plan: Any = update.plans.get(each) or update.prepared(values, ()).plan
+            plan: Any = update.plans.get(each)
+            if plan is None:
+                plan = update.prepared(values, ()).plan
             known[each] = self._items(plan, ()), plan.tail
         apart = places and len({*places[0]}) == len(rows)  # nothing is written to twice
         if not apart or any(items is None or items for items, _ in known.values()):
