@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import shutil
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import DeviceUnavailable
 from rushlight.devices.cuda import convolve as cuda_convolve
 from rushlight.devices.cuda.convolve import in_parts, sum_kernel
+from rushlight.devices.cuda.cudnn import FOURIER
+from rushlight.devices.cuda.turned import is_few, turned
 from rushlight.devices.reference import ReferenceDevice, narrow, widen
 from rushlight.devices.shared.allocator import Pool
 from rushlight.emit.wgsl import convolve as wgsl_convolve
@@ -194,3 +198,46 @@ def test_padding_after_is_as_before_where_the_sizes_allow_it() -> None:
     assert cuda_convolve.Sizes(2, launch_sizes(CASES["tiles"])).after() == [1, 1]
     x = (case[0], case[1] * case[3], *case[5])
     assert found.shapes("back")[0] == x and math.prod(x) == 2 * 36 * 81
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_data_gradient_is_convolutions_of_the_turned_weights(name: str) -> None:
+    sizes, rank = launch_sizes(CASES[name]), len(CASES[name][4])
+    device, seen = ReferenceDevice(), []
+
+    class Plan:
+        workspace = 96
+
+        def __init__(self, numbers: tuple[int, ...]) -> None:
+            seen.append(numbers)
+            self.numbers = numbers
+
+        def run(self, addresses: tuple[int, ...], workspace: int) -> None:
+            ctypes.memset(workspace, 0x77, self.workspace)
+            device.build(Convolve(t.float32, "image", 0, rank))(*addresses, *self.numbers)
+
+    library: Any = SimpleNamespace(build=device.build)
+    plan = turned(library, t.float32, sizes, rank, None, lambda numbers: Plan(numbers))  # type: ignore
+    stride, dilation = CASES[name][6:8]
+    if any(s > 1 and d > 1 for s, d in zip(stride, dilation, strict=True)):
+        assert plan is None
+        return
+    assert plan is not None and len(seen) == math.prod(map(min, stride, CASES[name][4]))
+    kernel = Convolve(t.float32, "back", 0, rank)
+    buffers, work = operands(kernel, sizes), np.empty(plan.workspace + 16, np.uint8)
+    plan.run([b.ctypes.data for b in buffers], -(-work.ctypes.data // 16) * 16)
+    check(kernel, loaded(buffers[0], t.float32), expected(kernel, sizes))
+
+
+def test_a_data_gradient_is_the_librarys_where_it_has_no_such_convolution() -> None:
+    sizes = launch_sizes(CASES["tiles"])
+    assert turned(SimpleNamespace(), t.float32, sizes, 2, None, lambda numbers: None) is None  # type: ignore
+
+
+def test_a_data_gradient_by_fourier_transforms_is_left_where_they_save_products() -> None:
+    assert (
+        is_few((3, 3), (56, 56)) and not is_few((3, 3), (32, 32)) and not is_few((1, 1), (56, 56))
+    )
+    own: Any = SimpleNamespace(notes={FOURIER})
+    sizes = (2, 1, 3, 4, 56, 56, 3, 3, 56, 56, 1, 1, 1, 1, 1, 1, 1)
+    assert turned(SimpleNamespace(), t.float32, sizes, 2, own, lambda numbers: 1 / 0) is None  # type: ignore

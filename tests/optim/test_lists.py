@@ -96,6 +96,17 @@ def test_a_parameter_that_is_listed_twice_is_changed_twice(lists: FakeLists):
     assert p.tolist() == [0.5] * 3
 
 
+def test_a_gradient_of_two_parameters_is_scaled_twice(lists: FakeLists):
+    params = leaves()[:4]
+    params[2].grad = params[0].grad
+    before = [p.grad.tolist() for p in params]
+    nn.utils.clip_grads_with_norm_(params, 1.0, torch.tensor(2.0))
+    share = float(torch.tensor(1.0) / (torch.tensor(2.0) + 1e-6))
+    for p, values, times in zip(params, before, (2, 1, 2, 1), strict=True):
+        assert p.grad.tolist() == pytest.approx([v * share**times for v in values])
+    assert lists.made == [("Map", 3)]
+
+
 def test_clipping_is_one_fold_and_one_map(lists: FakeLists):
     params = leaves()[:4]
     want = math.sqrt(sum(float((p.grad.double() ** 2).sum()) for p in params))

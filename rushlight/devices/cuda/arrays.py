@@ -1,30 +1,63 @@
-"""Functions of CUDA's libraries on CuPy arrays over our memory: overrides of `Library` kernels.
+"""`Library` kernels by CUDA's libraries.
 
-`FUNCTIONS` of `cuda/lapack.py` and `cuda/fft.py` have the form of `devices/shared/library`. What
-CuPy allocates while one runs comes from the pool and goes back with its last array.
+Most functions have a launcher on addresses (`BUILDERS` of `lapack.py`, `spectra.py`, `fft.py`). The
+rest are composed on CuPy arrays over our memory; they have the form of `devices/shared/library`,
+and what CuPy allocates while one runs comes from the pool and goes back with its last array.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rushlight.devices.cuda import fft, lapack
+from rushlight.devices.cuda import fft, lapack, spectra
 from rushlight.devices.cuda.driver import Session
+from rushlight.devices.cuda.solvers import Solvers
 from rushlight.devices.shared.allocator import Pool, room_for
-from rushlight.devices.shared.library import shapes_of
+from rushlight.devices.shared.library import lapack as host, shapes_of
 from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.interpret import sort_arguments
 from rushlight.kernel.shapes import Library
 
-_TABLES: dict[str, dict[str, Callable[..., None]]] = {
-    "lapack": lapack.FUNCTIONS,
-    "fft": fft.FUNCTIONS,
+Array = Any  # a cupy.ndarray
+Arrays = Sequence[Array]
+
+_BUILDERS: dict[str, dict[str, lapack.Builder]] = {
+    "lapack": {**lapack.BUILDERS, **spectra.BUILDERS},
+    "fft": fft.BUILDERS,
 }
+
+
+def build(kernel: Library, on: Solvers) -> Launch | None:
+    """A callable for the kernel; None where no library of CUDA has the function."""
+    if on.session.is_hip:
+        return None
+    if kernel.function in ("svd", "svdvals"):
+        return _whole(kernel, spectra.svd(on, kernel, _of_arrays(kernel, on.session, on.pool)))
+    builder = _BUILDERS[kernel.library].get(kernel.function)
+    if builder is not None:
+        return _whole(kernel, builder(on, kernel))
+    if kernel.library == "lapack" and kernel.function in FUNCTIONS:
+        return _of_arrays(kernel, on.session, on.pool)
+    return None
+
+
+def _whole(kernel: Library, run: Launch) -> Launch:
+    """`run`, for whole numbers only: the address of dropped memory is None."""
+    addresses = len(kernel.ranks)
+
+    def launch(*numbers: int) -> None:
+        sum(numbers[:addresses])  # raises TypeError before anything runs
+        run(*numbers)
+
+    return launch
+
+
+# ---- on CuPy arrays ----
 
 
 class _Block:
@@ -39,12 +72,9 @@ class _Block:
             self.pool.give_all([(self.address, self.room)])
 
 
-def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch | None:
-    """A callable for the kernel; None where no library of CUDA has the function."""
-    function = _TABLES.get(kernel.library, {}).get(kernel.function)
-    if function is None or session.is_hip:
-        return None
+def _of_arrays(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch:
     cupy, errstate = session.cupy, importlib.import_module("cupyx").errstate
+    function = FUNCTIONS[kernel.function]
     count = len(kernel.outputs)
     kinds = [np.dtype(dtype.name) for dtype in kernel.outputs + kernel.inputs]
 
@@ -76,3 +106,32 @@ def build(kernel: Library, session: Session, pool: Callable[[], Pool]) -> Launch
 def _pointer(session: Session, address: int, nbytes: int, owner: object) -> Any:
     cuda = session.cupy.cuda
     return cuda.MemoryPointer(cuda.UnownedMemory(address, nbytes, owner, session.card), 0)
+
+
+def lstsq(outs: Arrays, ins: Arrays, rcond: float) -> None:
+    import cupy
+
+    (x, rank, values), (a, b) = outs, ins
+    host.check_finite("linalg.lstsq", a)
+    host.check_finite("linalg.lstsq", b)
+    if not a.size:
+        x[...], rank[...] = 0, 0
+        return
+    u, sizes, vh = cupy.linalg.svd(a, full_matrices=False)
+    kept = sizes > rcond * sizes.max(-1)[:, None]
+    inverse = cupy.where(kept, 1 / cupy.where(kept, sizes, 1), 0).astype(sizes.dtype)
+    x[...] = cupy.matmul(host.adjoint(vh) * inverse[:, None, :], cupy.matmul(host.adjoint(u), b))
+    rank[...], values[...] = kept.sum(-1), sizes
+
+
+FUNCTIONS: dict[str, Callable[..., None]] = {
+    f.__name__: f
+    for f in (
+        host.cofactor,
+        host.cofactor_slope,
+        lstsq,
+        host.pinv,
+        host.svd,
+        host.svdvals,
+    )
+}

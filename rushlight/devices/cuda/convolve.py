@@ -8,6 +8,7 @@ kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from rushlight.devices.cuda import cudnn
 from rushlight.devices.cuda.aligned import Aligned
 from rushlight.devices.cuda.cudnn import Cudnn, Descriptor, Plan, describe, tensor
 from rushlight.devices.cuda.driver import Session
+from rushlight.devices.cuda.turned import Turned, turned
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.protocol import Launch
 from rushlight.kernel.shapes import Convolve, Reduce, Rowwise
@@ -119,8 +121,22 @@ def _operation(library: Cudnn, kernel: Convolve, sizes: Sizes) -> Descriptor:
     )
 
 
-def plan_convolution(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -> Plan | None:
-    """A plan of cuDNN for a launch with these sizes, or None."""
+def plan_convolution(
+    library: Cudnn, kernel: Convolve, numbers: Sequence[int]
+) -> Plan | Turned | None:
+    """A plan for a launch with these sizes, or None. See Note [Turned convolutions]."""
+    own = _plan_of_library(library, kernel, numbers)
+    if kernel.of != "back" or kernel.dtype is not float32 or kernel.tf32:
+        return own
+    image = replace(kernel, of="image")
+    found = turned(
+        library, float32, tuple(numbers), kernel.rank, own,
+        lambda its: _plan_of_library(library, image, its),
+    )  # fmt: skip
+    return own if found is None else found
+
+
+def _plan_of_library(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -> Plan | None:
     refused = [cudnn.NONDETERMINISTIC, cudnn.DOWN_CONVERTS, cudnn.REDUCED_SUM, cudnn.WINOGRAD_13X13]
     if kernel.dtype is float32 and not kernel.tf32:
         refused.append(cudnn.TENSOR_CORE)
@@ -132,7 +148,7 @@ def plan_convolution(library: Cudnn, kernel: Convolve, numbers: Sequence[int]) -
     return library.plan(operation, (1, 2, 3), refused, most)
 
 
-def find_plan(library: Cudnn, kernel: Convolve, numbers: tuple[int, ...]) -> Plan | None:
+def find_plan(library: Cudnn, kernel: Convolve, numbers: tuple[int, ...]) -> Plan | Turned | None:
     """`plan_convolution`, asked once for launches and estimates."""
     plans = library.plans
     try:
@@ -140,7 +156,8 @@ def find_plan(library: Cudnn, kernel: Convolve, numbers: tuple[int, ...]) -> Pla
     except KeyError:
         if len(plans) >= _MOST_PLANS:
             plans.clear()
-        plan = plans[kernel, numbers] = plan_convolution(library, kernel, numbers)
+        plan = plan_convolution(library, kernel, numbers)
+        plans[kernel, numbers] = plan
         return plan
 
 
@@ -170,7 +187,7 @@ class Convolution:
         self.build = own
         self.own: Launch | None = None
         self.pool = pool
-        self.plans: dict[tuple[int, ...], Plan | None] = {}
+        self.plans: dict[tuple[int, ...], Plan | Turned | None] = {}
 
     def __call__(self, out: int, a: int, b: int, *numbers: int) -> None:
         try:
@@ -191,7 +208,7 @@ class Convolution:
         else:
             self._run(plan, (out, a, b))
 
-    def _run(self, plan: Plan, addresses: Sequence[int]) -> None:
+    def _run(self, plan: Plan | Turned, addresses: Sequence[int]) -> None:
         if not plan.workspace:
             plan.run(addresses, 0)
             return

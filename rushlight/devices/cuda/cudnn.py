@@ -19,15 +19,17 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from rushlight.core.dtypes import DType, bfloat16, float16, float32
 from rushlight.core.errors import DeviceError
 from rushlight.devices.cuda.driver import DEFAULT_STREAM, address_of
+from rushlight.devices.cuda.handles import Handles
 from rushlight.devices.cuda.stub import Driver, make_caller
+from rushlight.devices.shared.protocol import Launch
+from rushlight.kernel.shapes import Kernel
 
 ALIGNMENT = 16
 TYPES = {float32: 0, float16: 2, bfloat16: 9}  # cudnnDataType_t
@@ -70,7 +72,14 @@ _TENSOR_ALIGNMENT, _TENSOR_TYPE, _TENSOR_SIZES, _TENSOR_STRIDES, _TENSOR_NUMBER 
 _PACK_NUMBERS, _PACK_ADDRESSES, _PACK_WORKSPACE = 1000, 1001, 1003
 _MODE_FALLBACK, _MODE_A = 2, 3
 # cudnnBackendNumericalNote_t
-TENSOR_CORE, DOWN_CONVERTS, REDUCED_SUM, NONDETERMINISTIC, WINOGRAD_13X13 = 0, 1, 2, 4, 8
+TENSOR_CORE, DOWN_CONVERTS, REDUCED_SUM, FOURIER, NONDETERMINISTIC, WINOGRAD_13X13 = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    8,
+)
 _MOST_NOTES = 16
 
 Attribute = tuple[int, int, Sequence[Any]]  # name, type, elements
@@ -181,44 +190,28 @@ def tensor(
     )
 
 
-class Holder:
-    """A thread's handle. When the thread ends, the next thread reuses it: making one is slow."""
-
-    def __init__(self, handle: Any, free: list[Any]) -> None:
-        self.handle = handle
-        self.free = free
-
-    def __del__(self) -> None:
-        self.free.append(self.handle)
-
-
 class Cudnn:
     """The library with a handle per thread. See Note [cuDNN].
 
-    `bind` makes the context current on this thread.
+    `bind` makes the context current on this thread, `build` builds an own kernel.
     """
 
-    def __init__(self, library: ctypes.CDLL, bind: Callable[[], object], driver: Driver) -> None:
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        bind: Callable[[], object],
+        driver: Driver,
+        build: Callable[[Kernel], Launch],
+    ) -> None:
         self.library = library
-        self.bind = bind
-        self.several = driver.several
-        self.local = threading.local()
-        self.free: list[int] = []
-        self.plans: dict[Any, Plan | None] = {}  # of convolutions: see `find_plan` there
+        self.build = build
+        self.handle = Handles(self._create, bind, driver.several).current
+        self.plans: dict[Any, Any] = {}  # of convolutions: see `find_plan` there
         self.create = make_caller(address_of(library, "cudnnBackendCreateDescriptor"), "ip")
         self.put = make_caller(address_of(library, "cudnnBackendSetAttribute"), "piiqp")
         self.finish = make_caller(address_of(library, "cudnnBackendFinalize"), "p")
         self.execute = make_caller(address_of(library, "cudnnBackendExecute"), "ppp", driver)
         self.destroy = make_caller(address_of(library, "cudnnBackendDestroyDescriptor"), "p")
-
-    def handle(self) -> int:
-        holder: Holder | None = getattr(self.local, "holder", None)
-        if holder is None or self.several:
-            self.bind()
-        if holder is None:
-            made = self.free.pop() if self.free else self._create()
-            holder = self.local.holder = Holder(made, self.free)
-        return holder.handle
 
     def _create(self) -> int:
         made = ctypes.c_void_p()
@@ -250,7 +243,8 @@ class Cudnn:
             return None
         for config in self._configs(graph):
             try:
-                if set(refused) & self._notes(config):
+                notes = self._notes(config)
+                if set(refused) & notes:
                     continue
                 made = describe(
                     self.library,
@@ -263,7 +257,7 @@ class Cudnn:
             except Failure:  # the heuristics name engines that refuse the sizes
                 continue
             if size.value <= most:
-                return Plan(self, made, numbers, size.value)
+                return Plan(self, made, numbers, size.value, notes)
         return None
 
     def _configs(self, graph: Descriptor) -> Iterator[Descriptor]:
@@ -296,15 +290,21 @@ class Cudnn:
 class Plan:
     """A compiled graph. `run` queues it on our stream."""
 
-    __slots__ = ("cudnn", "descriptor", "numbers", "workspace")
+    __slots__ = ("cudnn", "descriptor", "notes", "numbers", "workspace")
 
     def __init__(
-        self, cudnn: Cudnn, descriptor: Descriptor, numbers: Sequence[int], workspace: int
+        self,
+        cudnn: Cudnn,
+        descriptor: Descriptor,
+        numbers: Sequence[int],
+        workspace: int,
+        notes: Set[int] = frozenset(),
     ) -> None:
         self.cudnn = cudnn
         self.descriptor = descriptor
         self.numbers = (ctypes.c_int64 * len(numbers))(*numbers)
         self.workspace = workspace
+        self.notes = notes  # numerical ones of its engine
 
     def run(self, addresses: Sequence[int], workspace: int) -> None:
         cudnn, count = self.cudnn, len(self.numbers)

@@ -27,8 +27,8 @@ from typing import Any, ClassVar, NamedTuple
 from rushlight.core.dtypes import bfloat16, float16, float32
 from rushlight.core.errors import DeviceError
 from rushlight.devices.cuda.aligned import Aligned
-from rushlight.devices.cuda.cudnn import Holder
 from rushlight.devices.cuda.driver import Session
+from rushlight.devices.cuda.handles import Holder
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
 from rushlight.devices.shared.cache import read_object, write_object
 from rushlight.devices.shared.protocol import Launch

@@ -18,6 +18,7 @@ from rushlight.devices.cuda.grid import SCRATCH_SLOTS, TICKETS, rule_of
 from rushlight.devices.cuda.lists import LARGE_TABLE, TABLES, CudaList
 from rushlight.devices.cuda.marks import CudaMarks
 from rushlight.devices.cuda.memory import DriverMemory
+from rushlight.devices.cuda.solvers import Solvers
 from rushlight.devices.cuda.streams import Queues
 from rushlight.devices.cuda.stub import Arguments, make_launcher, make_packed_launcher
 from rushlight.devices.shared import composed, library
@@ -115,7 +116,7 @@ class CudaDevice:
     def build(self, kernel: Kernel, tell: Tell | None = None) -> Launch:
         verify(kernel)
         if isinstance(kernel, Library):
-            own = arrays.build(kernel, self.session, self._pool)
+            own = arrays.build(kernel, self.solvers)
             return library.build(self, kernel) if own is None else own
         if isinstance(kernel, Convolve):
             return self._build_convolution(kernel)
@@ -188,6 +189,10 @@ class CudaDevice:
         library = load_cublas(self.session)
         return None if library is None else gemm.Cublas(library, self._bind, self.session.driver)
 
+    @cached_property
+    def solvers(self) -> Solvers:
+        return Solvers(self.session, self._build_own, self._pool)
+
     def _bind(self) -> None:
         self.session.bind(ctypes.c_void_p(self.session.driver.context))
 
@@ -195,7 +200,9 @@ class CudaDevice:
     def cudnn(self) -> cudnn.Cudnn | None:
         """See Note [cuDNN]."""
         library = None if self.session.is_hip else cudnn.load_cudnn()
-        return None if library is None else cudnn.Cudnn(library, self._bind, self.session.driver)
+        if library is None:
+            return None
+        return cudnn.Cudnn(library, self._bind, self.session.driver, self._build_own)
 
     def _pool(self) -> Pool:
         return pool_of(self.name)

@@ -6,7 +6,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from rushlight.core.dtypes import compute_type
@@ -103,7 +103,9 @@ class CudaList:
     ) -> list[tuple[Any, ...]]:
         numbers = [cut(x) for cut, x in zip(self.cuts, params, strict=True)]
         span, least = self.span, 1 if self.scratch else 0  # a fold of nothing gives its identity
-        counts = [max(least, -(-item[-1] // span)) for item in items]
+        counts = [-(-item[-1] // span) or least for item in items]
+        if len(items) <= self.most and sum(counts) <= self.most_blocks:
+            return [self._act(items, counts, numbers)] if any(counts) else []
         acts, begin, blocks = [], 0, 0
         for place, more in enumerate(counts):
             if place - begin == self.most or blocks + more > self.most_blocks:
@@ -120,9 +122,8 @@ class CudaList:
     ) -> tuple[Any, ...]:
         """One launch; an item without blocks begins where the next one does, which is found."""
         firsts = [0, *accumulate(counts)]
-        words: list[int] = []
-        for first, item in zip(firsts, items, strict=False):
-            words += (first, item[-1], *item[:-1])
+        *addresses, sizes = zip(*items, strict=True)  # a loop over the items costs several times it
+        words = [*chain.from_iterable(zip(firsts, sizes, *addresses, strict=False))]
         table = self._table(len(words))
         packed, room = table.pack(words, (len(items), *numbers, *self.scratch))
         return table.launch, firsts[-1], self.threads, packed, room

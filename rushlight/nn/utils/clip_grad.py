@@ -119,8 +119,12 @@ def clip_grads_with_norm_(
         total_norm (Tensor): The norm, as `get_total_norm` returns it.
         foreach (bool): Has no effect.
     """
+    _scale(_grads(parameters), max_norm, total_norm)
+
+
+def _scale(grads: list[Any], max_norm: float, total_norm: Tensor) -> None:
     share = clamp(e.div(float(max_norm), e.add(total_norm, 1e-6)), max=1.0)
-    grads = [part_of(g) for g in _grads(parameters)]
+    grads = [part_of(g) for g in grads]
     if can_list([*grads, share]):
         update_all(scale_by, [(g, share) for g in grads])
         return
@@ -147,9 +151,10 @@ def clip_grad_norm_(
         error_if_nonfinite (bool): Raise where the norm is NaN or infinite.
         foreach (bool): Has no effect.
     """
-    listed = _listed(parameters)
-    total = get_total_norm(_grads(listed), norm_type, error_if_nonfinite)
-    clip_grads_with_norm_(listed, max_norm, total)
+    grads = _grads(parameters)
+    total = get_total_norm(grads, norm_type, error_if_nonfinite)
+    with no_grad():
+        _scale(grads, max_norm, total)
     return total
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from operator import add, attrgetter
 from typing import Any
 
 from rushlight.core.dtypes import DType, compute_type, float32, float64
@@ -19,6 +20,7 @@ from rushlight.tape.memory import replay
 from rushlight.tape.record.state import STATE
 from rushlight.tape.record.value import Value
 
+_ADDRESS, _OFFSET = attrgetter("_memory.address"), attrgetter("_offset")
 _LARGEST = 1 << 32  # elements of one item: a device has room for the partial results of these
 
 
@@ -50,18 +52,21 @@ def fold_each(values: Sequence[Value], kind: str, body: Callable[[Expr], Expr]) 
     wide = float64 if any(v._spec.dtype is float64 for v in values) else float32
     found = empty_spec(Spec.of(pool, wide, (len(values),)))
     at = replay.keep(found._memory) + found._offset
-    together: dict[DType, list[tuple[int, ...]]] = {}
-    for place, v in enumerate(values):
-        target, address = at + wide.itemsize * place, v._memory.address
-        if address is not None:
-            item = (target, address + v._offset, v._spec.numel)
-            together.setdefault(v._spec.dtype, []).append(item)
-            continue
-        with replay.LOCK, replay.Pins([v._memory]):  # it may be dropped
-            (here,) = replay.pinned_addresses([v])
-            _run(pool, _fold(v._spec.dtype, kind, body, wide), [(target, here, v._spec.numel)])
-    for dtype, items in together.items():
-        _run(pool, _fold(dtype, kind, body, wide), items)
+    targets = range(at, at + wide.itemsize * len(values), wide.itemsize)
+    try:
+        addresses = [*map(add, map(_ADDRESS, values), map(_OFFSET, values))]
+    except TypeError:  # one may be dropped
+        for v, target in zip(values, targets, strict=True):
+            with replay.LOCK, replay.Pins([v._memory]):
+                (here,) = replay.pinned_addresses([v])
+                _run(pool, _fold(v._spec.dtype, kind, body, wide), [(target, here, v._spec.numel)])
+        return found
+    specs = [v._spec for v in values]
+    dtypes = [spec.dtype for spec in specs]
+    items = [*zip(targets, addresses, [spec.numel for spec in specs], strict=True)]
+    for dtype in dict.fromkeys(dtypes):
+        listed = [item for item, its in zip(items, dtypes, strict=True) if its is dtype]
+        _run(pool, _fold(dtype, kind, body, wide), listed)
     return found
 
 
@@ -83,7 +88,6 @@ scale_by = Update("scale_by", lambda g, factor: (g * factor,), 1, 0, "g *= facto
 def update_all(update: Update, rows: Sequence[tuple[Value, ...]], *then: tuple[Any, ...]) -> None:
     """`update` of each of the rows, and calls: all or nothing, in as few launches as possible."""
     moves = Moves()
-    for values in rows:
-        moves.add_listed(update, values, ())
+    moves.add_rows(update, rows)
     moves.acts += then
     moves.make()

@@ -87,10 +87,8 @@ class Moves:
         plan: Any = update.plans.get(tuple(map(_SPEC, values)))
         if plan is None:
             plan = update.prepared(values, params).plan
-        launch, kernel = plan.launch, plan.kernel
-        lists = plan.pool.device.limits.lists
-        is_other = launch.__class__ is not BuiltinFunctionType  # with checks, or from Python
-        if not self.quick or lists is None or is_other or kernel is None:
+        items = self._items(plan, params)
+        if items is None:
             self.add(update, values, params)
             return
         try:
@@ -98,15 +96,51 @@ class Moves:
         except TypeError:  # a dropped gradient; see Note [Hot path]
             self.add(update, values, params)
             return
-        # A launch stands for its kernel and pool, and costs less to look up.
-        _, items = self.lists.setdefault((launch, params), (plan, {}))
-        if kernel.rank or addresses[0] in items:  # not flat; or written to twice, in order
+        if addresses[0] in items:  # written to twice, in order
             self.add(update, values, params)
             return
         targets = update.targets
         items[addresses[0]] = (*addresses[:targets], *addresses, *plan.tail)
         self.read.append(values)
         self.storages += map(_MEMORY, values[:targets])
+
+    def _items(self, plan: Any, params: tuple[float, ...]) -> dict[int, tuple[int, ...]] | None:
+        """The items of the launch for a plan; None where it is no launch over lists."""
+        launch, kernel = plan.launch, plan.kernel
+        is_other = launch.__class__ is not BuiltinFunctionType  # with checks, or from Python
+        if not self.quick or plan.pool.device.limits.lists is None or is_other:
+            return None
+        if kernel is None or kernel.rank:  # not flat
+            return None
+        # A launch stands for its kernel and pool, and costs less to look up.
+        return self.lists.setdefault((launch, params), (plan, {}))[1]
+
+    def add_rows(self, update: Update, rows: Sequence[tuple[Value, ...]]) -> None:
+        """`add_listed` of each, in steps for all of them."""
+        operands = [*zip(*rows, strict=True)]
+        try:
+            places = [[*map(add, map(_ADDRESS, o), map(_OFFSET, o))] for o in operands]
+        except TypeError:  # a dropped gradient; see Note [Hot path]
+            places = []
+        known: dict[tuple[Any, ...], Any] = {}
+        specs = [*zip(*[map(_SPEC, o) for o in operands], strict=True)]
+        for each, values in dict(zip(specs, rows, strict=True)).items():
+            plan: Any = update.plans.get(each)
+            if plan is None:
+                plan = update.prepared(values, ()).plan
+            known[each] = self._items(plan, ()), plan.tail
+        apart = places and len({*places[0]}) == len(rows)  # nothing is written to twice
+        if not apart or any(items is None or items for items, _ in known.values()):
+            for values in rows:
+                self.add_listed(update, values, ())
+            return
+        targets = update.targets
+        for each, item in zip(specs, zip(*places[:targets], *places, strict=True), strict=True):
+            items, tail = known[each]
+            items[item[0]] = item + tail
+        self.read += rows
+        for written in operands[:targets]:
+            self.storages += map(_MEMORY, written)
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         """`table[key] = value`."""

@@ -1,6 +1,6 @@
 """Factorisations and solvers over batches of matrices, by LAPACK: through NumPy, or by name.
 
-Functions that use only `numpy.linalg` also take CuPy's arrays, by `_module` (`cuda/lapack.py`).
+Functions that use only `numpy.linalg` also take CuPy's arrays, by `_module` (`cuda/arrays.py`).
 
 Matrices are arrays (batch, rows, columns). A `label` is the public name for error messages: with
 one, a matrix that cannot be handled raises `LinAlgError`; without, the `info` output says so (0:
@@ -137,20 +137,18 @@ def cholesky_solve(outs: Arrays, ins: Arrays, upper: bool) -> None:
         routines.triangular(above, right, True, False)
 
 
-def complain_of_diagonal(factor: Array) -> None:
-    """Refuse a factor with a zero on its diagonal."""
-    xp = _module(factor)
-    zero = xp.diagonal(factor, 0, -2, -1) == 0
+def complain_of_zeros(zero: Array) -> None:
+    """Refuse factors by where their diagonals (a row each) are zero."""
     _complain(
         "cholesky_inverse",
-        xp.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0),
+        np.where(zero.any(-1), zero.argmax(-1) + 1 if zero.shape[-1] else 0, 0),
         "The diagonal element {k} is zero, the inversion could not be completed because the input "
         "matrix is singular.",
     )
 
 
 def cholesky_inverse(outs: Arrays, ins: Arrays, upper: bool) -> None:
-    complain_of_diagonal(ins[0])
+    complain_of_zeros(np.diagonal(ins[0], 0, -2, -1) == 0)
     one = np.broadcast_to(np.eye(ins[0].shape[-1], dtype=ins[0].dtype), ins[0].shape)
     cholesky_solve(outs, [ins[0], one], upper)
 
@@ -268,15 +266,20 @@ def check_finite(label: str, a: Array) -> None:
         )
 
 
+def not_converging(label: str) -> LinAlgError:
+    """The error of an iteration that does not end."""
+    return LinAlgError(
+        f"{label}: The algorithm failed to converge because the input matrix is "
+        "ill-conditioned, has too many "
+        "repeated values or elements that are not finite (error code: 1)."
+    )
+
+
 def _converging(label: str, run: Callable[[], Any]) -> Any:
     try:
         return run()
     except np.linalg.LinAlgError:
-        raise LinAlgError(
-            f"{label}: The algorithm failed to converge because the input matrix is "
-            "ill-conditioned, has too many "
-            f"repeated values or elements that are not finite (error code: 1)."
-        ) from None
+        raise not_converging(label) from None
 
 
 def cholesky(outs: Arrays, ins: Arrays, upper: bool, label: str) -> None:
