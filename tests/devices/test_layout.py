@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,11 @@ import pytest
 
 import rushlight as rl
 from rushlight import OutOfMemoryError
-from rushlight.devices.shared.allocator import PAGED, Pool
+from rushlight.devices.shared.allocator import PAGED, Pool, Storage
 from rushlight.devices.shared.layout import Layout, Stay, arrange, pair
 from rushlight.devices.shared.protocol import Limits
 from rushlight.memory import counters, text
+from tests.fuzz.programs import Interrupting
 
 MIB = 1 << 20
 
@@ -233,6 +235,82 @@ def test_without_room_for_a_region_steps_go_on():
     assert pool.held == device.driver.held == 0
 
 
+def test_a_region_without_room_is_asked_for_again_later():
+    """Each time all cached blocks go back, and the device is waited for."""
+    device, pool = made()
+    program = Program(5)
+    with limited(program.peak):
+        device.driver.most = program.peak
+        for _ in range(60):
+            program.run(pool, {})
+    assert 0 < device.driver.shrinks <= 5
+
+
+def test_a_step_without_events_leaves_no_plan():
+    """Such as that of an estimate, whose values are on a stand-in."""
+    device, pool = made()
+    program = Program(3)
+    with limited(program.peak):
+        for number in range(12):
+            program.run(pool, {})
+            if number > 8:
+                device.layout.begin_step(pool)
+                assert device.layout.now >= 0
+        device.driver.takes = 0
+        program.run(pool, {})
+    assert device.driver.takes == 0
+
+
+def test_what_another_thread_takes_while_a_plan_begins_counts():
+    """Then the device is waited for, and the cached blocks have gone back: there is room."""
+    device, pool = made()
+    program = Program(3)
+    taken: list[tuple[int, int]] = []
+    held: list[int] = []
+
+    def shrink() -> None:
+        while pool.held + MIB <= program.peak:
+            taken.append((pool.take(MIB), MIB))
+
+    def begin_step(pool: Pool) -> None:
+        device.layout.begin_step(pool)
+        if taken:
+            held.append(pool.held)
+            pool.give_all(taken)
+
+    device.driver.shrink = shrink
+    device.limits = replace(device.limits, steps=begin_step)
+    with limited(program.peak):
+        for _ in range(12):
+            program.run(pool, {})
+    assert held
+    assert max(held) <= program.peak
+    pool.trim()
+    assert pool.held == device.driver.held == 0
+
+
+def test_steps_begin_while_other_threads_make_blocks_of_new_sizes():
+    device, pool = made()
+    stop = threading.Event()
+
+    def make_sizes() -> None:
+        for room in range(PAGED, PAGED + (64 << 18), 64):
+            pool.blocks(room)
+            if stop.is_set():
+                break
+
+    other, before = threading.Thread(target=make_sizes), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    other.start()
+    try:
+        for _ in range(20):
+            device.layout.begin_step(pool)
+    finally:
+        stop.set()
+        other.join()
+        sys.setswitchinterval(before)
+
+
 def test_a_plan_that_served_few_steps_is_begun_again_later():
     """Two programs by turns, three steps each: to begin a plan costs more than it saves."""
     device, pool = made()
@@ -316,3 +394,40 @@ def test_what_the_driver_holds_is_told_and_given_back(monkeypatch):
     assert "the driver's   50.0 MiB" in text.counters_text(pool)
     rl.memory.empty_cache("cuda")
     assert calls == ["shrink"]
+
+
+@pytest.mark.parametrize("warm, step", [(2, 3), (3, 401), (6, 1)])
+def test_ctrl_c_at_any_place_loses_no_block(warm, step):
+    """At checks for signals in a step before a plan, where one begins, and in one."""
+    at, heard = 1, True
+    while heard:
+        device, pool = made()
+        device.alloc, device.free = device.layout.take, device.layout.give
+        program, held = Program(1, 8), {}
+        with limited(program.peak):
+            for _ in range(warm):
+                program.run(pool, {})
+            heard = False
+            try:
+                with Interrupting(at):
+                    steps_of_storages(program, pool, held)
+            except KeyboardInterrupt:
+                heard = True
+            held.clear()
+            program.run(pool, {})
+        pool.trim()
+        assert pool.held == pool.live == 0
+        # Smaller ones are the driver's, without a layout.
+        assert max(device.driver.sizes.values(), default=0) < PAGED, at
+        at += step
+    assert at > 60
+
+
+def steps_of_storages(program: Program, pool: Pool, held: dict[int, Storage]) -> None:
+    """A step of values that free themselves."""
+    pool.device.limits.steps(pool)  # type: ignore[misc]
+    for _, number, nbytes in program.events:
+        if nbytes < 0:
+            del held[number]
+        else:
+            held[number] = Storage(pool, nbytes)

@@ -20,14 +20,17 @@
    because of a stray is taken from the driver, and is a stray too; its place is `vacant`.
 5. Where the events differ the plan is left. Blocks are then taken from gaps of the region, else
    from the driver, until a step has repeated again: more often (`patience`) where the plan had
-   served few steps, since to begin one gives all cached blocks back and waits for the device. The
-   last plans are kept. A region goes back to the driver with its last block.
+   served few steps or found no room, since to begin one gives all cached blocks back and waits for
+   the device. The last plans are kept. A region goes back to the driver with its last block.
 6. Where the device joins cached blocks (Note [Budget] 5) a step has other events. So a step that
    asked for as many joined blocks as some before it is made without, for at most TRIAL steps
    (`learns`). Where no plan comes of them, or one that takes more than a limit by 1/SLACK, blocks
    are joined again, as they are when a plan is left: the region's blocks are then mapped pages
    like others.
 7. Blocks of less than PAGED bytes are the driver's. Addresses have no influence on bits.
+8. A block that Ctrl-C lost would keep its region for ever. So signals wait, but for the usual event
+   of a plan, which is done without a call (Note [Counting and threads]); what was taken when one
+   is heard is given back.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ import numpy as np
 
 from rushlight.core import locks
 from rushlight.core.errors import OutOfMemoryError
-from rushlight.core.interrupts import unheard
+from rushlight.core.interrupts import Uninterrupted, unheard
 from rushlight.devices.shared.allocator import PAGED, Pool
 
 MOST_EVENTS = 1 << 13  # of a step that is planned
@@ -167,7 +170,7 @@ class Layout:
         self.plans: list[Plan] = []
         self.plan: Plan | None = None
         self.now = -1  # the next event of the plan; negative: it is not followed
-        self.script: list[int] = []
+        self.script: list[int] = []  # of the plan, and 0, which is no event
         self.places: list[int] = []  # the addresses of the script's blocks
         # The places of cached blocks when a lap begins, by lap and size, in the pool's order.
         self.orders: list[dict[int, list[int]]] = []
@@ -181,20 +184,37 @@ class Layout:
     def take(self, nbytes: int) -> int:
         if nbytes < PAGED or (self.now < 0 and not self.learns):
             return self.memory.take(nbytes)
-        with self.lock:
-            now = self.now
-            if now >= 0:
-                if now < len(self.script) and self.script[now] == nbytes:
-                    address = self._take_planned(self.places[now], nbytes)
+        address = None
+        try:
+            with self.lock:
+                now = self.now
+                if now >= 0 and not self.strays and self.script[now] == nbytes:
+                    self.regions[-1].used[self.places[now]] = nbytes  # no call: see Note [Layout] 8
                     self.now = now + 1
-                    return address
-                self._leave()
-            address = self._take_any(nbytes)
-            if len(self.events) < MOST_EVENTS:
-                self.taken[address] = len(self.events)
-                self.takers.append(_UNKNOWN)
-                self.events.append(nbytes)
+                    address = self.places[now]
+                else:
+                    with Uninterrupted():
+                        address = self._take(nbytes)
             return address
+        except BaseException:  # Ctrl-C, when it was taken
+            if address is not None:
+                self.give(address, nbytes)
+            raise
+
+    def _take(self, nbytes: int) -> int:
+        now = self.now
+        if now >= 0:
+            if self.script[now] == nbytes:
+                address = self._take_planned(self.places[now], nbytes)
+                self.now = now + 1
+                return address
+            self._leave()
+        address = self._take_any(nbytes)
+        if len(self.events) < MOST_EVENTS:
+            self.taken[address] = len(self.events)
+            self.takers.append(_UNKNOWN)
+            self.events.append(nbytes)
+        return address
 
     def _take_any(self, nbytes: int) -> int:
         for region in self.regions:
@@ -209,18 +229,44 @@ class Layout:
         if nbytes < PAGED or (self.now < 0 and not self.learns):
             self.memory.give(address, nbytes)
             return
-        with self.lock:
-            now = self.now
-            if now >= 0:
-                if now < len(self.script) and self.script[now] == -nbytes:
-                    self.now = now + 1
-                    self._give_planned(self.places[now], address, nbytes)
-                    return
-                self._leave()
-            if len(self.events) < MOST_EVENTS:
-                self.takers.append(self.taken.pop(address, _UNKNOWN))
-                self.events.append(-nbytes)
-            self._release(address, nbytes)
+        given, heard = False, None
+        while not given:
+            try:
+                with self.lock:
+                    now = self.now
+                    if (
+                        now >= 0
+                        and not self.strays
+                        and self.script[now] == -nbytes
+                        and self.places[now] == address
+                    ):
+                        del self.regions[-1].used[address]
+                        self.now = now + 1
+                        given = True
+                    else:
+                        with Uninterrupted():
+                            given = True  # whatever the driver says
+                            self._give(address, nbytes)
+            except BaseException as error:  # Ctrl-C; before it is given it is tried again
+                heard = error
+        if heard is not None:
+            try:
+                raise heard
+            finally:
+                del heard  # its traceback refers to this frame
+
+    def _give(self, address: int, nbytes: int) -> None:
+        now = self.now
+        if now >= 0:
+            if self.script[now] == -nbytes:
+                self.now = now + 1
+                self._give_planned(self.places[now], address, nbytes)
+                return
+            self._leave()
+        if len(self.events) < MOST_EVENTS:
+            self.takers.append(self.taken.pop(address, _UNKNOWN))
+            self.events.append(-nbytes)
+        self._release(address, nbytes)
 
     def _release(self, address: int, nbytes: int) -> None:
         for region in self.regions:
@@ -322,9 +368,13 @@ class Layout:
             if blocks == found:  # here, since another thread may have taken some
                 blocks[:] = after + others
 
+    def _wait_longer(self) -> None:
+        """Begin the next plan later, unless this one has served."""
+        self.patience = 1 if self.served >= SERVED else min(2 * self.patience, 64)
+
     def _leave(self) -> None:
         """Stop following the plan."""
-        self.patience = 1 if self.served >= SERVED else min(2 * self.patience, 64)
+        self._wait_longer()
         self.now, self.is_whole = -1, False
         self.before, self.equal = [], 0
         self._begin_events()
@@ -372,9 +422,9 @@ class Layout:
             self.pool = pool
             if self.now >= 0 and plan is not None:
                 lap, rest = divmod(self.now, len(plan.events))
-                if lap and not rest:
+                if not rest:  # a step without events, such as one of an estimate, is none
                     self.now %= len(plan.script)
-                    self.served += 1
+                    self.served += lap > 0
                     for stray, nbytes in list(self.strays.items()):
                         self._settle(stray, nbytes)
                     self._sort(self.orders[lap % plan.laps])
@@ -395,7 +445,7 @@ class Layout:
                     self.served = 0
                     self._leave()
                     return
-                for room in [room for room in pool.free if room >= PAGED]:
+                for room in [room for room in list(pool.free) if room >= PAGED]:
                     for number, address in enumerate(pool.free[room]):
                         self.taken[address] = ~number
 
@@ -410,6 +460,10 @@ class Layout:
             plan = Plan(events, takers)
         others = [other for other in self.plans if other is not plan]
         self.plans = [*others[1 - MOST_PLANS :], plan]
+        with Uninterrupted():
+            return self._follow(plan, pool)
+
+    def _follow(self, plan: Plan, pool: Pool) -> bool:
         self.plan, self.served = plan, 0
         found = [(room, list(blocks)) for room, blocks in list(pool.free.items()) if blocks]
         pool.give_back([room for room, _ in found])
@@ -425,8 +479,10 @@ class Layout:
         try:
             region = self._region(size)
         except OutOfMemoryError:
+            if not self.joins:  # else the caller does
+                self._wait_longer()
             return False
-        self.now, self.script, self.free = 0, plan.script, pool.free
+        self.now, self.script, self.free = 0, [*plan.script, 0], pool.free
         self.places = [region.start + offset for offset in plan.offsets]
         self.orders = []
         for lap in range(plan.laps):
@@ -460,14 +516,21 @@ class Layout:
 
     def _cache_again(self, found: list[tuple[int, list[int]]], pool: Pool) -> None:
         """Cache as many blocks of each size as there were, those of the plan in its region."""
+        limit = pool.limit
         for room, blocks in found:
             places = self.orders[0].get(room)
             for number in range(len(blocks)):
-                if places is None:
-                    address = self.memory.take(room)
-                else:
-                    address = self._take_planned(places[number], room)
+                if limit is not None and pool.held + room > limit:
+                    raise OutOfMemoryError("another thread was quicker")
                 pool.held += room
+                try:
+                    if places is None:
+                        address = self.memory.take(room)
+                    else:
+                        address = self._take_planned(places[number], room)
+                except BaseException:
+                    pool.held -= room
+                    raise
                 pool.free[room].append(address)
 
 
