@@ -26,7 +26,6 @@ from rushlight.core.errors import (
 )
 from rushlight.core.shapes import Spec, is_dense, numel
 from rushlight.devices.shared.allocator import Lent, Pool, Storage, room_for
-from rushlight.devices.shared.pinned import Pinned
 from rushlight.devices.shared.registry import pool_of
 from rushlight.devices.shared.transfers import count_copy
 from rushlight.ops.create import creation
@@ -580,7 +579,7 @@ def _is_beside(value: Value, pool: Pool) -> bool:
     spec, queues = value._spec, pool.device.limits.queues
     return (
         queues is not None
-        and isinstance(value._memory, Pinned)
+        and value._memory.is_pinned
         and bool(spec.nbytes)
         and not spec.hidden
         and (value._node is None or not STATE.get().grad)
@@ -605,7 +604,7 @@ def copy_out_beside(target: Value, source: Value) -> bool:
     queues = pool.device.limits.queues
     if (
         queues is None
-        or not isinstance(target._memory, Pinned)
+        or not target._memory.is_pinned
         or spec.dtype is not target._spec.dtype
         or spec.shape != target._spec.shape
         or not (spec.contiguous and target._spec.contiguous and spec.nbytes)
@@ -646,7 +645,7 @@ def restore(value: Value, device: Any) -> Value:
     """A value of `save` on its device again."""
     pool = creation.resolve_pool(device)
     queues, spec = pool.device.limits.queues, value._spec
-    if not isinstance(value._memory, Pinned):
+    if not value._memory.is_pinned:
         return move(value, pool)
     out = Spec.of(pool, spec.dtype, spec.shape, spec.strides)
     storage = Storage(pool, room_for(spec.nbytes))
@@ -660,7 +659,7 @@ def pin(value: Value) -> Value:
     from it.
     """
     from_pool: Any = value._spec.device
-    if isinstance(value._memory, Pinned):
+    if value._memory.is_pinned:
         return value
     if not from_pool.device.limits.host_memory:
         raise RushlightError(
@@ -680,7 +679,7 @@ def pin(value: Value) -> Value:
 
 
 def is_pinned(value: Value) -> bool:
-    return isinstance(value._memory, Pinned)
+    return value._memory.is_pinned
 
 
 def _copier() -> Any:

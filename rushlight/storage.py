@@ -17,7 +17,6 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
 from rushlight.devices.shared.allocator import Lent, Part, Storage, room_for
-from rushlight.devices.shared.pinned import Pinned
 from rushlight.lazy import shown
 from rushlight.ops.create import creation
 from rushlight.ops.surface import inplace_views
@@ -110,7 +109,7 @@ class UntypedStorage:
         return 0 if self.is_cuda else -1
 
     def is_pinned(self) -> bool:
-        return isinstance(self._memory, Pinned)
+        return self._memory.is_pinned
 
     def is_shared(self) -> bool:
         return self.is_cuda or sharing.block_of(self._memory) is not None
@@ -339,7 +338,7 @@ class TypedStorage(metaclass=_Kind):
         return self._untyped_storage.get_device()
 
     def is_pinned(self) -> bool:
-        return isinstance(self._untyped_storage._memory, Pinned)
+        return self._untyped_storage._memory.is_pinned
 
     def is_shared(self) -> bool:
         return self._untyped_storage.is_shared()

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.dtypes import DType
-from rushlight.nn import functional, init
+from rushlight.nn import init
 from rushlight.nn.module import Module
 from rushlight.nn.parameter import Parameter
 from rushlight.ops.create import creation
+from rushlight.ops.registry import REGISTRY
 from rushlight.ops.view.reshaping import unflatten
 from rushlight.tensor import Tensor
+
+linear = REGISTRY["linear"].function
 
 
 class Linear(Module):
@@ -48,7 +51,7 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        return functional.linear(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (

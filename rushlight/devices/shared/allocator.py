@@ -250,8 +250,8 @@ class Pool:
                 if not blocks:  # here, not in the loop's own test, after which threads may switch
                     break
                 # The last would be the next to be taken: more launches are remembered for it.
-                address = blocks[-1]
-                del blocks[-1]
+                address = blocks[0]
+                del blocks[0]
                 self.held -= room
                 gone += room
                 self.device.free(address, room)  # unheard
@@ -550,6 +550,7 @@ class Storage:
         "written",
     )
 
+    is_pinned = False  # whether it is page-locked host memory (`Pinned`)
     address: int | None
     block: int | None  # set with the first recipe
     copy: Any  # set with the first recipe; see Note [Offload]

@@ -15,6 +15,7 @@ class Pinned(Storage):
     """
 
     __slots__ = ("cache", "marks")
+    is_pinned = True
 
     @unheard
     def __init__(self, pool: Pool, room: int, cache: Any) -> None:
