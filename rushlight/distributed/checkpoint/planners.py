@@ -290,7 +290,7 @@ def known(call: str, planner: Any, base: Callable[[], Any]) -> Any:
     changed = overrides(planner, base, _PLANS)
     if changed:
         raise RushlightError(
-            f"{call}: {type(planner).__name__} overrides {changed}, but ranks share a checkpoint out "
+            f"{call}: {type(planner).__name__} overrides {changed}, but ranks share a state out "
             "by themselves and there are no plans; override set_up_planner, resolve_data, "
             "resolve_tensor, commit_tensor or load_bytes"
         )

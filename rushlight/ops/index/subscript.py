@@ -78,6 +78,19 @@ def _is_index(key: Any) -> bool:
     )
 
 
+def _end(end: Any) -> int | None:
+    """A number of a slice."""
+    if end is None:
+        return None
+    try:
+        return operator.index(end)
+    except TypeError:
+        raise TypeError(
+            "index: slice indices must be integers or None or have an __index__ method, got "
+            f"{end!r:.80} of type {type(end).__name__}"
+        ) from None
+
+
 def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
     if isinstance(key, Value):
@@ -89,12 +102,7 @@ def _normal(x: Value, key: Any) -> Any:
     if type(key) is int or key is None or key is Ellipsis or isinstance(key, bool):
         return key
     if isinstance(key, slice):
-        return slice(
-            *[
-                None if end is None else operator.index(end)
-                for end in (key.start, key.stop, key.step)
-            ]
-        )
+        return slice(*[_end(end) for end in (key.start, key.stop, key.step)])
     if _is_index(key):
         return int(key.__index__())
     # a NumPy number.
@@ -202,7 +210,7 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
     """
     left: Left = []
     picked: Left = []
-    dim = 0
+    dim, given, taken = 0, x, 0  # the dimensions that ints removed are counted in errors
     for key in keys:
         if isinstance(key, Value) and key._spec.dtype in INDEX and not key._spec.shape:
             if key._spec.hidden and writing:
@@ -225,9 +233,11 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
             size = x._spec.shape[dim]
             if not -size <= key < size:
                 raise IndexError(
-                    f"index: {key} is out of range for dimension {dim} of size {size} ({x._spec!r})"
+                    f"index: {key} is out of range for dimension {dim + taken} of size {size} "
+                    f"({given._spec!r})"
                 )
             x = views.select(x, dim, key)
+            taken += 1
         elif key._spec.dtype is bool_:
             x, dim = _mask(x, dim, key, left)
         elif key._spec.dtype in INDEX and not key._spec.shape:
