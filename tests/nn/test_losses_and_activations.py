@@ -291,3 +291,16 @@ def test_targets_out_of_range(count, kind, device):
         assert loss(ignored, ignore_index=ignored) == pytest.approx(
             (count - 1) * math.log(5), rel=1e-4
         )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64"])
+def test_an_ignored_class_that_the_targets_cannot_hold(kind, reduction):
+    x = rushlight.arange(12.0).reshape(3, 4)
+    target = rushlight.tensor([0, 1, 2])
+    held = target.to(getattr(rushlight, kind))
+    for loss in (F.cross_entropy, F.nll_loss):
+        plain = loss(x, target, reduction=reduction)
+        for ignored in (1 << 32, (1 << 32) + 1, -(1 << 40), 256):
+            found = loss(x, held, ignore_index=ignored, reduction=reduction)
+            assert rushlight.equal(found, plain)
