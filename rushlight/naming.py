@@ -73,7 +73,11 @@ class device:
         return hash(creation.device_name(self))
 
     def __reduce__(self) -> Any:
-        return device, (self.type, self.index)
+        return _device, (self.type, self.index)
+
+
+def _device(kind: str, index: int | None) -> device:
+    return device(kind, index)
 
 
 def get_default_device() -> device:

@@ -172,7 +172,8 @@ def _notes(value: Value) -> list[str]:
 def show(value: Value) -> str:
     """tensor([...], dtype=..., ...), wrapped at 80 columns; a user's class by its name."""
     kind = type(value)
-    start = f"{'tensor' if kind.__module__.startswith('rushlight.') else kind.__name__}("
+    own = kind.__module__.partition(".")[0] in ("rushlight", "torch")  # Note [Import hook] 5
+    start = f"{'tensor' if own else kind.__name__}("
     text = start + _elements(value, len(start))
     return _noted(text, _notes(value), len(text) - text.rfind("\n") - 1)
 

@@ -85,7 +85,8 @@ class Parameter(Tensor, metaclass=_OrMarked):
         return f"Parameter containing:\n{super().__repr__()}"
 
     def __reduce__(self) -> Any:
-        return type(self), (self.detach(), self.requires_grad), interop.noted(self)
+        make = _parameter if type(self) is Parameter else type(self)
+        return make, (self.detach(), self.requires_grad), interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         known = memo.get(id(self))
@@ -165,6 +166,10 @@ class Buffer(Tensor):
             memo[id(self)] = type(self)(e.clone(self.detach()), persistent=self.persistent)
             memo[id(self)].__dict__.update(copy.deepcopy(self.__dict__, memo))
         return memo[id(self)]
+
+
+def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
+    return Parameter(data, requires_grad)
 
 
 def _buffer(data: Tensor, persistent: bool) -> Buffer:
@@ -269,7 +274,8 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         return plain  # type: ignore[return-value]
 
     def __reduce__(self) -> Any:
-        return type(self), (self.requires_grad, str(self.device), self.dtype)
+        make = _parameter_without_shape if type(self) is UninitializedParameter else type(self)
+        return make, (self.requires_grad, str(self.device), self.dtype)
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
@@ -296,7 +302,17 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         return plain
 
     def __reduce__(self) -> Any:
-        return type(self), (self.requires_grad, str(self.device), self.dtype)
+        make = _buffer_without_shape if type(self) is UninitializedBuffer else type(self)
+        return make, (self.requires_grad, str(self.device), self.dtype)
+
+
+# Pickles name functions, not classes: `rushlight run` gives classes PyTorch's names.
+def _parameter_without_shape(requires_grad: bool, device: str, dtype: DType) -> Any:
+    return UninitializedParameter(requires_grad, device, dtype)
+
+
+def _buffer_without_shape(requires_grad: bool, device: str, dtype: DType) -> Any:
+    return UninitializedBuffer(requires_grad, device, dtype)
 
 
 def is_lazy(value: Any) -> bool:
