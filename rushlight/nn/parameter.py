@@ -19,11 +19,12 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.lazy import shown
 from rushlight.methods import disabled_torch_function
+from rushlight.naming import device_of
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Leaf, Value
-from rushlight.tensor import Tensor, device as Device
+from rushlight.tensor import Tensor
 
 __all__ = [
     "Buffer",
@@ -214,7 +215,7 @@ class UninitializedTensorMixin:
 
     @property
     def device(self) -> Any:
-        return Device(_slot.__get__(self).device.device.name)
+        return device_of(_slot.__get__(self).device.device.name)
 
     @property
     def dtype(self) -> DType:
