@@ -241,7 +241,8 @@ def shown(node: Any) -> Any:
     A call makes a plain `Node`, so that this costs nothing where nobody looks.
     """
     if isinstance(node, Node) and not hasattr(node.__class__, "of_op"):
-        node.__class__ = _class_of(node.__class__, node.name())
+        kind = node.__class__
+        node.__class__ = _class_of(getattr(kind, "seen", kind), node.name())
     return node
 
 
