@@ -238,7 +238,7 @@ class Function:
                 edge = a._node if a._base is None else edge_of(a)
                 if a.__class__ is handle or hasattr(a, "_memory"):
                     version = a._memory.version
-                elif a.requires_grad:
+                elif a.requires_grad:  # type: ignore[attr-defined]
                     raise LayoutError(
                         f"{cls.__name__}: a sparse argument cannot require gradients; pass indices "
                         "and values"
@@ -345,7 +345,8 @@ def _recorded(
         key.append(edge is not None)
     key.append(...)
     node = call.new(FunctionNode)
-    saved, version = [], 0
+    saved: list[Value] = []
+    version = 0
     for v in left.saves:
         if v is None:
             key.append(None)
