@@ -270,32 +270,39 @@ WHOLE = slice(None)
 
 
 def part(x: Value, keys: Sequence[Any]) -> Value | None:
-    """The view of x by ints, slices, None and `...`; None where a key is refused."""
-    made, dim = x, 0
+    """The view of x by ints, slices, None and `...`; None where a key is refused, or is another."""
     left = len(x._spec.shape)
     for key in keys:
-        if key is not None and key is not Ellipsis:
+        kind = key.__class__
+        if kind is slice or kind is int:
             left -= 1
+        elif key is not None and key is not Ellipsis:
+            return None
     if left < 0:
         return None
+    made, dim = x, 0
     for key in keys:
-        if key.__class__ is int:
-            picked = views.pick(made, dim, key)
-            if picked is None:
-                return None
-            made = picked
+        if key.__class__ is slice:
+            if key != WHOLE:
+                try:
+                    start, stop, step = key.indices(made._spec.shape[dim])
+                except (TypeError, ValueError):  # of floats, or a step of 0
+                    return None
+                if step < 0:
+                    return None
+                count = stop - start if step == 1 else -((start - stop) // step)
+                made = views.slice_dim(made, dim, start, count if count > 0 else 0, step)
+            dim += 1
         elif key is None:
             made = views.unsqueeze(made, dim)
             dim += 1
         elif key is Ellipsis:
             dim, left = dim + left, 0
         else:
-            if key != WHOLE:
-                if key.step is not None and key.step <= 0:
-                    return None
-                start, stop, step = key.indices(made._spec.shape[dim])
-                made = views.slice_dim(made, dim, start, max(0, -(-(stop - start) // step)), step)
-            dim += 1
+            picked = views.pick(made, dim, key)
+            if picked is None:
+                return None
+            made = picked
     return made if made is not x else views.view(x, x._spec.shape)
 
 
