@@ -559,22 +559,21 @@ def differentiated(
     state, grad, params = STATE.get(), node.grad, node.params
     if grad.dense:
         make_dense(grads)
-    traced = grad.programs is not None and (not params or grad.hands_on or bool(grad.fused))
-    region = None if state.grad or Mode.on or not state.regional else state.region
-    if traced and region is not None and region.witness is None:
-        return _in_region(node, grads, retain, mine, state)
-    usual = not (state.special or state.grad or node.dropped is not None)
-    if usual and traced:
-        key = program_key(grads)
-        if key not in grad.programs:
-            made = _traced(node, grads, key, *saves_of(node))
-            if made is not None:
-                if not retain:
-                    node.saved, node.outs = None, ()
-                return made
-        found = by_program(node, grads, retain)
-        if found is not None:
-            return found
+    if grad.programs is not None and (not params or grad.hands_on or bool(grad.fused)):
+        region = None if state.grad or Mode.on or not state.regional else state.region
+        if region is not None and region.witness is None:
+            return _in_region(node, grads, retain, mine, state)
+        if not (state.special or state.grad or node.dropped is not None):
+            key = program_key(grads)
+            if key not in grad.programs:
+                made = _traced(node, grads, key, *saves_of(node))
+                if made is not None:
+                    if not retain:
+                        node.saved, node.outs = None, ()
+                    return made
+            found = by_program(node, grads, retain)
+            if found is not None:
+                return found
     parts, fresh = _by_rule(node, grads, *saves_of(node))
     if not retain:
         node.saved, node.outs = None, ()
@@ -677,7 +676,10 @@ def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> lis
     for part in parts:
         if part is not None:
             seen[part._memory] = seen.get(part._memory, 0) + 1
-    return [p is not None and p._base is None and seen[p._memory] == 1 for p in parts]
+    found = []
+    for p in parts:
+        found.append(p is not None and p._base is None and seen[p._memory] == 1)
+    return found
 
 
 def saved_values(node: Node) -> list[Any]:
