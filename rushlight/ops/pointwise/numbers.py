@@ -336,12 +336,14 @@ def _factor(op: str, factor: Any, *operands: Any) -> Any:
     if isinstance(factor, Value):
         no_gradient(op, "value", factor)
         return factor
-    kinds = {"f" if isinstance(v, float) else v._spec.dtype.kind for v in operands}
+    found = [v._spec.dtype for v in operands if isinstance(v, Value)]
+    kinds = {dtype.kind for dtype in found}
+    kinds.update("f" for v in operands if isinstance(v, float))
     if isinstance(factor, complex) and "c" not in kinds:
         raise RushlightError(f"{op}: {factor} is complex, and the operands are not; cast one")
     if kinds & {"f", "c"}:
         return factor
-    dtype = functools.reduce(promote, [v._spec.dtype for v in operands])
+    dtype = functools.reduce(promote, found)
     if dtype is bool_:
         raise UnsupportedDType(f"{op}: bool is not supported; cast to an integer or a float")
     creation.check_holds(op, factor, factor, dtype)
