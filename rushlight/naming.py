@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from rushlight.core.dtypes import SHOWN_PACKAGE
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.registry import parted
 from rushlight.ops.create import creation
@@ -73,7 +74,19 @@ class device:
         return hash(creation.device_name(self))
 
     def __reduce__(self) -> Any:
-        return device, (self.type, self.index)
+        return _device, (self.type, self.index)
+
+
+def device_of(memory: str) -> device:
+    """A tensor's device, by its own name. PyTorch's says which card, also where there is one."""
+    made = device(memory)
+    if made.index is None and made.type == "cuda" and SHOWN_PACKAGE[-1] == "torch":
+        made.index = parted(memory)[1]
+    return made
+
+
+def _device(kind: str, index: int | None) -> device:
+    return device(kind, index)
 
 
 def get_default_device() -> device:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight.core import dtypes
 from rushlight.interop import to_numpy
-from rushlight.ops.create.creation import shown_name
+from rushlight.naming import device_of
 from rushlight.ops.view.views import cat, narrow
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import edge_of
@@ -154,8 +154,7 @@ def _notes(value: Value) -> list[str]:
     notes = []
     pool: Any = spec.device
     if pool.device.name != "cpu":
-        shown = shown_name(_NULL) if pool.device.name == _NULL else pool.device.name
-        notes.append(f"device='{shown}'")
+        notes.append(f"device='{device_of(pool.device.name)}'")
     if pool.device.name == _NULL or (not spec.numel and len(spec.shape) != 1):
         notes.append(f"size={spec.shape}")
     shows = spec.numel and pool.device.name != _NULL  # elements that tell the type
@@ -172,7 +171,8 @@ def _notes(value: Value) -> list[str]:
 def show(value: Value) -> str:
     """tensor([...], dtype=..., ...), wrapped at 80 columns; a user's class by its name."""
     kind = type(value)
-    start = f"{'tensor' if kind.__module__.startswith('rushlight.') else kind.__name__}("
+    own = kind.__module__.partition(".")[0] in ("rushlight", "torch")  # Note [Import hook] 5
+    start = f"{'tensor' if own else kind.__name__}("
     text = start + _elements(value, len(start))
     return _noted(text, _notes(value), len(text) - text.rfind("\n") - 1)
 

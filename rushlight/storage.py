@@ -18,6 +18,7 @@ from rushlight.core.errors import RushlightError, ShapeError
 from rushlight.core.shapes import Size, Spec
 from rushlight.devices.shared.allocator import Lent, Part, Storage, room_for
 from rushlight.lazy import shown
+from rushlight.naming import device_of
 from rushlight.ops.create import creation
 from rushlight.ops.surface import inplace_views
 from rushlight.tape.memory import replay
@@ -26,7 +27,7 @@ from rushlight.tape.memory.windows import Window, check_closed, has_window
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Value
 from rushlight.tape.record.written import mark_written
-from rushlight.tensor import device as Device, tensor
+from rushlight.tensor import tensor
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
@@ -76,7 +77,7 @@ class UntypedStorage:
 
     @property
     def device(self) -> Any:
-        return Device(self._memory.pool.device.name)
+        return device_of(self._memory.pool.device.name)
 
     @property
     def is_cuda(self) -> bool:

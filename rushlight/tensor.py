@@ -16,7 +16,7 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import OperandError, RushlightError, RushlightWarning, ShapeError
 from rushlight.core.shapes import Size
 from rushlight.devices.shared.registry import pool_of
-from rushlight.naming import device
+from rushlight.naming import device as device, device_of
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.ops.registry import REGISTRY
@@ -27,7 +27,7 @@ from rushlight.tape.record import call
 from rushlight.tape.record.hook_tables import RemovableHandle, add_to
 from rushlight.tape.record.needed import Needed, edge_of, provide_later
 from rushlight.tape.record.state import STATE
-from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.record.value import Leaf, Node, Output, Value, shown
 from rushlight.tape.record.written import mark_hidden
 from rushlight.tape.walk.hooks import Kept, check_same, hook_value
 from rushlight.tape.walk.roots import backward, backward_from
@@ -86,7 +86,7 @@ class Tensor(Value):
     @property
     def device(self) -> Any:
         """The device that holds the elements."""
-        return device(self._spec.device.device.name)
+        return device_of(self._spec.device.device.name)
 
     @property
     def ndim(self) -> int:
@@ -161,7 +161,7 @@ class Tensor(Value):
         edge = edge_of(self)
         if edge is None or type(edge) is Leaf:
             return None
-        return edge.node if type(edge) is Output else edge
+        return shown(edge.node if type(edge) is Output else edge)  # type: ignore[no-any-return]
 
     def _kept(self) -> Kept | None:
         try:

@@ -50,6 +50,8 @@ FORWARDED: dict[str, str] = {
     "distributed.checkpoint.default_planner": "rushlight.distributed.checkpoint",
     "distributed.checkpoint.filesystem": "rushlight.distributed.checkpoint",
     "distributed.checkpoint.hf_storage": "rushlight.distributed.checkpoint",
+    "distributed.checkpoint.metadata": "rushlight.distributed.checkpoint.planners",
+    "distributed.checkpoint.planner": "rushlight.distributed.checkpoint.planners",
     "distributed.checkpoint.state_dict_loader": "rushlight.distributed.checkpoint",
     "distributed.checkpoint.state_dict_saver": "rushlight.distributed.checkpoint",
     "distributed.constants": "rushlight.distributed",

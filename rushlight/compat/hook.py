@@ -10,7 +10,8 @@
    module's own spec back.
 4. `importlib.metadata` finds a distribution `torch` here: libraries ask it for the version.
 5. "cuda" stands for the chosen accelerator, which `torch.accelerator` is too, "meta" for the device
-   `null`. What `device.type` shows are PyTorch's names. The accelerator is opened when a program
+   `null`. What `device.type` shows are PyTorch's names, and classes of values have PyTorch's names
+   and modules (`io.names.shown`). The accelerator is opened when a program
    first asks for it.
 6. `as_torch` refuses where PyTorch is loaded: code of PyTorch that imports its own parts late would
    get these. `patch` puts PyTorch's modules aside for a block, which should run no code of it.
@@ -50,6 +51,7 @@ from rushlight.devices.shared.registry import (
     parted,
     pool_of,
 )
+from rushlight.io.names import shown
 from rushlight.lazy import MissingName
 from rushlight.ops.create import creation
 
@@ -256,6 +258,7 @@ class patch:
         creation.STANDS_FOR["cuda"] = _card
         forget()  # calls with device="cuda" are kept by that name
         dtypes.SHOWN_PACKAGE.append("torch")
+        self.classes = shown()
         creation.SHOWN_AS.update({"null": "meta", creation.HIDDEN: "cuda"})
         if FINDER not in sys.meta_path:
             sys.meta_path.insert(0, FINDER)
@@ -267,6 +270,7 @@ class patch:
     def __exit__(self, *_: object) -> None:
         _CHOSEN.pop()
         dtypes.SHOWN_PACKAGE.pop()
+        self.classes.end()
         creation.CURRENT.clear()
         creation.CURRENT.update(self.current)
         creation.SHOWN_AS.clear()

@@ -68,7 +68,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "distributed.checkpoint.metadata": (
         _PLANS,
-        "BytesStorageMetadata ChunkStorageMetadata Metadata MetadataIndex StorageMeta "
+        "BytesStorageMetadata ChunkStorageMetadata StorageMeta "
         "TensorProperties TensorStorageMetadata _MEM_FORMAT_ENCODING",
     ),
     "distributed.checkpoint.optimizer": (
@@ -77,8 +77,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "distributed.checkpoint.planner": (
         _PLANS,
-        "BytesIOWriteData LoadItemType LoadPlan LoadPlanner ReadItem SavePlan "
-        "SavePlanner TensorWriteData WriteItem WriteItemType",
+        "BytesIOWriteData LoadPlan LoadPlanner SavePlan SavePlanner TensorWriteData",
     ),
     "distributed.checkpoint.planner_helpers": (
         _PLANS,

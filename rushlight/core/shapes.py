@@ -43,6 +43,9 @@ class Size(tuple[int, ...]):
     def __repr__(self) -> str:
         return f"{SHOWN_PACKAGE[-1]}.Size({list(self)})"
 
+    def __reduce__(self) -> Any:
+        return _size, (tuple(self),)  # a function: `rushlight run` gives classes PyTorch's names
+
     @overload
     def __getitem__(self, key: SupportsIndex) -> int: ...
     @overload
@@ -61,6 +64,10 @@ class Size(tuple[int, ...]):
         return Size(tuple.__mul__(self, count))
 
     __rmul__ = __mul__
+
+
+def _size(sizes: tuple[int, ...]) -> Size:
+    return tuple.__new__(Size, sizes)
 
 
 def numel(shape: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.tape.record.value import Value
-from rushlight.utils._pytree import TreeSpec, tree_flatten
+from rushlight.utils._pytree import TreeSpec, tree_flatten, treespec_pprint
 
 Argnums = int | tuple[int, ...]
 
@@ -95,8 +95,8 @@ def fitting(
         leaves = spec.flatten_up_to(given)
     except ValueError as error:
         raise RushlightError(
-            f"{name}: {what}s must be nested like the {owner} {spec!r}, got "
-            f"{tree_flatten(given)[1]!r}: {error}"
+            f"{name}: {what}s must be nested like the {owner} {treespec_pprint(spec)}, got "
+            f"{treespec_pprint(tree_flatten(given)[1])}: {error}"
         ) from None
     for i, (leaf, x) in enumerate(zip(leaves, wanted, strict=True)):
         if not isinstance(leaf, Value) or not hasattr(leaf, "_memory"):

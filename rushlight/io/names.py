@@ -20,6 +20,7 @@ from rushlight.naming import device
 from rushlight.nn import parameter
 from rushlight.nn.hooks import BeforeLoading
 from rushlight.ops.create.creation import MemoryFormat
+from rushlight.ops.random.random import Generator
 from rushlight.tensor import RemovableHandle, Tensor
 
 
@@ -80,14 +81,13 @@ def _layers() -> dict[type, Named]:
 
 def of(thing: Any) -> Named | None:
     """PyTorch's name of a class or a function of this package; None where it has none."""
+    if isinstance(thing, type) and thing in _CLASSES:
+        return _CLASSES[thing]
     place = getattr(thing, "__module__", None)
     if not isinstance(place, str) or place.partition(".")[0] != "rushlight":
         return None
     if isinstance(thing, type):
-        found = _CLASSES.get(thing)
-        if found is None and place.startswith("rushlight.nn."):
-            found = _layers().get(thing)
-        return found
+        return _layers().get(thing) if place.startswith("rushlight.nn.") else None
     name = getattr(thing, "__name__", "")
     for path in ("", ".nn.functional"):
         holder = importlib.import_module(f"rushlight{path}")
@@ -95,6 +95,27 @@ def of(thing: Any) -> Named | None:
             return Named(f"torch{path}", name)
     return None
 
+
+class shown:
+    """Let the classes of tensors, shapes, dtypes and devices have PyTorch's names, until `end`.
+
+    Libraries tell what a value is by `type(x).__module__`. Objects of these classes are pickled by
+    functions, so that a pickle made meanwhile is read where `torch` is not served.
+    """
+
+    def __init__(self) -> None:
+        named = {kind: (at.module, at.name) for kind, at in _CLASSES.items() if at.module in _SHOWN}
+        named[Generator] = ("torch._C", "Generator")
+        self.before = [(kind, kind.__module__, kind.__qualname__) for kind in named]
+        for kind, (module, name) in named.items():
+            kind.__module__, kind.__qualname__, kind.__name__ = module, name, name
+
+    def end(self) -> None:
+        for kind, module, name in self.before:
+            kind.__module__, kind.__qualname__, kind.__name__ = module, name, name
+
+
+_SHOWN = ("torch", "torch.nn.parameter")
 
 # Places of PyTorch's functions that are written in C++, with the public ones of the same names.
 _NATIVE = {

@@ -64,7 +64,7 @@ def _state_of(value: Any) -> Any:
 
 def _is_users(kind: Any) -> bool:
     """Whether a class of tensors, or a function, is none of this package."""
-    return kind.__module__.partition(".")[0] != "rushlight"
+    return kind.__module__.partition(".")[0] not in ("rushlight", "torch")  # Note [Import hook] 5
 
 
 def _has_own_way(kind: Any) -> bool:
@@ -226,7 +226,7 @@ class _Writing(_InPython):
             return self.sparse(value)
         storage = storage_of(value)
         if storage is None:  # a parameter without a shape
-            return value.__reduce__()
+            return type(value), value.__reduce__()[1]
         kind, state = type(value), _state_of(value)
         if isinstance(value, Parameter):
             data = _Call(*self.layout(value, storage, False))

@@ -131,7 +131,7 @@ def _objects() -> tuple[list[Value], list[Node], list[Any], list[Any]]:
         if issubclass(kind, Value):
             if _is_filled(thing):
                 values.append(thing)
-        elif kind is Node:
+        elif issubclass(kind, Node):
             nodes.append(thing)
         elif issubclass(kind, module_class) and hasattr(thing, "_modules"):
             modules.append(thing)

@@ -19,11 +19,12 @@ from rushlight.core.dtypes import DType
 from rushlight.core.errors import RushlightError
 from rushlight.lazy import shown
 from rushlight.methods import disabled_torch_function
+from rushlight.naming import device_of
 from rushlight.ops.create import creation
 from rushlight.ops.pointwise import arithmetic as e
 from rushlight.tape.record import call
 from rushlight.tape.record.value import Leaf, Value
-from rushlight.tensor import Tensor, device as Device
+from rushlight.tensor import Tensor
 
 __all__ = [
     "Buffer",
@@ -85,7 +86,8 @@ class Parameter(Tensor, metaclass=_OrMarked):
         return f"Parameter containing:\n{super().__repr__()}"
 
     def __reduce__(self) -> Any:
-        return type(self), (self.detach(), self.requires_grad), interop.noted(self)
+        make = _parameter if type(self) is Parameter else type(self)
+        return make, (self.detach(), self.requires_grad), interop.noted(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
         known = memo.get(id(self))
@@ -167,6 +169,10 @@ class Buffer(Tensor):
         return memo[id(self)]
 
 
+def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
+    return Parameter(data, requires_grad)
+
+
 def _buffer(data: Tensor, persistent: bool) -> Buffer:
     return Buffer(data, persistent=persistent)
 
@@ -209,7 +215,7 @@ class UninitializedTensorMixin:
 
     @property
     def device(self) -> Any:
-        return Device(_slot.__get__(self).device.device.name)
+        return device_of(_slot.__get__(self).device.device.name)
 
     @property
     def dtype(self) -> DType:
@@ -269,7 +275,8 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
         return plain  # type: ignore[return-value]
 
     def __reduce__(self) -> Any:
-        return type(self), (self.requires_grad, str(self.device), self.dtype)
+        make = _parameter_without_shape if type(self) is UninitializedParameter else type(self)
+        return make, (self.requires_grad, str(self.device), self.dtype)
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):
@@ -296,7 +303,17 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
         return plain
 
     def __reduce__(self) -> Any:
-        return type(self), (self.requires_grad, str(self.device), self.dtype)
+        make = _buffer_without_shape if type(self) is UninitializedBuffer else type(self)
+        return make, (self.requires_grad, str(self.device), self.dtype)
+
+
+# Pickles name functions, not classes: `rushlight run` gives classes PyTorch's names.
+def _parameter_without_shape(requires_grad: bool, device: str, dtype: DType) -> Any:
+    return UninitializedParameter(requires_grad, device, dtype)
+
+
+def _buffer_without_shape(requires_grad: bool, device: str, dtype: DType) -> Any:
+    return UninitializedBuffer(requires_grad, device, dtype)
 
 
 def is_lazy(value: Any) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from rushlight.core.cache import Cache
 from rushlight.core.errors import (
@@ -44,34 +44,49 @@ from rushlight.tape.vmap.batched import levels_of, wrap
 from rushlight.tape.vmap.function import PerExample, everywhere, levels_in, own_vmap, whole
 from rushlight.tape.walk.shown import FunctionNode, result_again
 
+_NONE: Mapping[int, Any] = MappingProxyType({})
+_NOTHING: frozenset[int] = frozenset()
+
+
+def _no_record() -> None:
+    return None
+
 
 class _Left:
-    """The settings of a context by forward, without the user's own attributes.
+    """The settings of a context by forward, without the user's own attributes."""
 
-    The defaults are the class's: most calls change few of them, and a call makes one of these.
-    """
+    __slots__ = (
+        "aside",  # saved tensors without a storage: sparse tensors
+        "constant",
+        "dirty",
+        "forward",  # kept for the user's `jvp`
+        "materialize",
+        "order",  # per saved tensor: whether the record has it
+        "own",  # indices of those that are results, among the results
+        "record",  # weakly: the record refers to this
+        "saves",
+        # The saved tensors, per thread in backward: several may run on one retained graph.
+        "unpacked",
+        "written",  # indices of the results that are arguments written to in place
+    )
 
-    materialize = True
-    saves: tuple[Any, ...] = ()
-    forward: tuple[Any, ...] = ()  # kept for the user's `jvp`
-    # Saved tensors without a storage: sparse tensors.
-    aside: Mapping[int, Value] = MappingProxyType({})
-    dirty: tuple[Any, ...] = ()
-    constant: tuple[Any, ...] = ()
-    order: tuple[bool, ...] = ()  # per saved tensor: whether the record has it
-    # Indices of those that are results, among the results.
-    own: Mapping[int, int] = MappingProxyType({})
-    # Indices of the results that are arguments written to in place.
-    written: frozenset[int] = frozenset()
-    record: Callable[[], Any] = lambda *_: None  # weakly: the record refers to this
-    # The saved tensors, per thread in backward: several may run on one retained graph.
-    unpacked: Mapping[int, tuple[Any, ...]] = MappingProxyType({})
+    aside: Mapping[int, Value]
+    constant: tuple[Any, ...]
+    dirty: tuple[Any, ...]
+    forward: tuple[Any, ...]
+    materialize: bool
+    order: tuple[bool, ...]
+    own: Mapping[int, int]
+    record: Callable[[], Any]
+    saves: tuple[Any, ...]
+    unpacked: dict[int, tuple[Any, ...]]
+    written: frozenset[int]
 
-    def ordered(self, saved: Sequence[Value], node: Node) -> tuple[Any, ...]:
+    def ordered(self, saved: Sequence[Value]) -> tuple[Any, ...]:
         """The tensors given to `save_for_backward`."""
         if not self.own and not self.aside and len(saved) == len(self.order):
             return tuple(saved)
-        values = list(saved)
+        values, node = list(saved), self.record()
         for j, result in self.own.items():
             values[j] = result_again(node, values[j], result, len(node.plan.outs) == 1)
         parts = iter(values)
@@ -80,23 +95,31 @@ class _Left:
         )
 
 
-_NONE: Mapping[int, Any] = MappingProxyType({})
-
-
 class Context:
     """Forward's context for backward: tensors by `save_for_backward`, others as attributes."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._left = _Left()
+        left = self._left = call.new(_Left)
+        left.materialize = True
+        left.saves = left.forward = left.dirty = left.constant = left.order = ()
+        left.aside = left.own = _NONE
+        left.written = _NOTHING
+        left.record = _no_record
+        left.unpacked = {}
 
     def save_for_backward(self, *tensors: Value | None) -> None:
         """Keep tensors, inputs or results, for backward."""
-        if False not in map(_has_storage, tensors):
-            self._left.aside, self._left.saves = _NONE, tensors
+        handle, left = call.Handle, self._left
+        for v in tensors:
+            if v.__class__ is not handle and not _has_storage(v):
+                break
+        else:
+            left.saves = tensors
+            if left.aside:
+                left.aside = _NONE
             return
         _only_tensors("save_for_backward", [v for v in tensors if v is not None])
-        left = self._left
         left.aside = {
             i: v for i, v in enumerate(tensors) if isinstance(v, Value) and not _has_storage(v)
         }
@@ -188,16 +211,13 @@ class Function:
 
         With `setup_context`, arguments by name count as those.
         """
-        apart = cls.setup_context is not Function.setup_context
+        apart = cls.setup_context is not _NO_SETUP
         if apart:
             bound = inspect.signature(cls.forward).bind(*args, **named)
             bound.apply_defaults()
             args, named = bound.args, bound.kwargs
-        for name, a in named.items():
-            if isinstance(a, Value) and edge_of(a) is not None:
-                raise RushlightError(
-                    f"{cls.__name__}: {name}= requires gradients; give it by position"
-                )
+        if named:
+            _check_named(cls.__name__, named)
         state = STATE.get()
         batched = False
         if state.special:
@@ -208,22 +228,25 @@ class Function:
             own = getattr(cls, "vmap", None)
             if batched and own is not None:
                 return own_vmap(own, cls.__name__, args)
+        handle = call.Handle
         edges: list[Any] = []
-        versions = []
+        needs: list[bool] = []
+        versions: list[int | None] = []
         for a in args:
-            if not isinstance(a, Value):
-                edges.append(None)
-                continue
-            edges.append(edge_of(a))
-            if hasattr(a, "_memory"):
-                versions.append((a, a._memory.version))
-            elif a.requires_grad:  # type: ignore[attr-defined]
-                raise LayoutError(
-                    f"{cls.__name__}: a sparse argument cannot require gradients; pass indices and "
-                    "values"
-                )
-        needs = tuple([edge is not None for edge in edges])
-        ctx = Context(needs)
+            edge = version = None
+            if a.__class__ is handle or isinstance(a, Value):
+                edge = a._node if a._base is None else edge_of(a)
+                if a.__class__ is handle or hasattr(a, "_memory"):
+                    version = a._memory.version
+                elif a.requires_grad:  # type: ignore[attr-defined]
+                    raise LayoutError(
+                        f"{cls.__name__}: a sparse argument cannot require gradients; pass indices "
+                        "and values"
+                    )
+            edges.append(edge)
+            needs.append(edge is not None)
+            versions.append(version)
+        ctx = Context(tuple(needs))
         left = ctx._left
         try:  # not `Changed`: Ctrl-C on the way in or out must not leave the mode changed
             STATE.set(state.in_mode(False))
@@ -236,14 +259,30 @@ class Function:
             STATE.set(state)
         several = isinstance(result, (tuple, list))
         results = tuple(result) if several else (result,)
-        _check_writes(cls.__name__, left, versions, results)
-        if state.grad and True in needs and any(map(_has_storage, results)):
+        for a, version in zip(args, versions):  # noqa: B905 (they are as many)
+            if version is not None and a._memory.version != version:
+                _check_write(cls.__name__, left, a, version)
+        if left.dirty:
+            _check_returned(cls.__name__, left, results)
+        if state.grad and True in needs and True in map(_has_storage, results):
             record = _recorded_batch if batched else _recorded
-            results = record(cls, ctx, args, edges, results)
+            given = record(cls, ctx, args, edges, results)
+            # A result must not be held by its own record.
+            left.saves = left.dirty = left.constant = ()
         else:
-            results = tuple([_handed_back(r) if _is_passed(r, args, left) else r for r in results])
-        left.saves = left.dirty = left.constant = ()  # a result must not be held by its own record
-        return (list(results) if isinstance(result, list) else results) if several else results[0]
+            given = [_handed_back(r) if _is_passed(r, args, left) else r for r in results]
+        if several:
+            return given if isinstance(result, list) else tuple(given)
+        return given[0]
+
+
+_NO_SETUP = Function.setup_context
+
+
+def _check_named(function: str, named: Mapping[str, Any]) -> None:
+    for name, a in named.items():
+        if isinstance(a, Value) and edge_of(a) is not None:
+            raise RushlightError(f"{function}: {name}= requires gradients; give it by position")
 
 
 def _refuse_both(*_: Any) -> Any:
@@ -252,15 +291,13 @@ def _refuse_both(*_: Any) -> Any:
     )
 
 
-def _check_writes(
-    name: str, left: _Left, versions: Sequence[tuple[Value, int]], results: Sequence[Any]
-) -> None:
-    for a, version in versions:
-        grown = a._memory.version - version
-        if grown and not are_hidden(grown) and not _is(a, left.dirty):
-            raise InplaceError(
-                f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)"
-            )
+def _check_write(name: str, left: _Left, a: Value, version: int) -> None:
+    """Refuse a write of forward into an argument that it did not declare."""
+    if not are_hidden(a._memory.version - version) and not _is(a, left.dirty):
+        raise InplaceError(f"{name}: forward wrote into an input; say so with ctx.mark_dirty(...)")
+
+
+def _check_returned(name: str, left: _Left, results: Sequence[Any]) -> None:
     for a in left.dirty:
         if not _is(a, results):
             raise InplaceError(
@@ -300,69 +337,75 @@ def _recorded(
     args: tuple[Any, ...],
     edges: Sequence[Any],
     results: tuple[Any, ...],
-) -> tuple[Any, ...]:
-    left = ctx._left
-    places = [i for i, a in enumerate(args) if _has_storage(a)]
-    inputs = [args[i] for i in places]
-    kept = [v for v in left.saves if v is not None]
-    values = [v for v in results if isinstance(v, Value)]
-    made = {id(v): n for n, v in enumerate(values)}
-    own = {
-        j: made[id(v)]
-        for j, v in enumerate(kept)
-        if id(v) in made and not _is_passed(v, inputs, left)
-    }
-    saved = tuple(  # rooted: a value without a base must start at its storage's start
-        [
-            call.rooted(
-                call.make_value(v._spec, v._memory, v._offset, None if j in own else v._node)
-            )
-            for j, v in enumerate(kept)
-        ]
-    )
-    shape = _Shape(
-        tuple([isinstance(a, Value) for a in args]),
-        tuple(places),
-        tuple([isinstance(r, Value) for r in results]),
-    )
-    ins = (*[v._spec for v in inputs], *[v._spec for v in saved])
-    plan = _plan_of(cls, shape, ins, [v._spec for v in values])
+) -> list[Any]:
+    left, handle = ctx._left, call.Handle
+    key: list[Any] = []
+    for a, edge in zip(args, edges):  # noqa: B905 (they are as many)
+        key.append(a._spec if a.__class__ is handle else _spec_of(a))
+        key.append(edge is not None)
+    key.append(...)
     node = call.new(FunctionNode)
-    node.context, left.record, left.unpacked = ctx, weakref.ref(node), {}
-    left.order, left.own = tuple([v is not None for v in left.saves]), own
-    node.plan, node.params = plan, (ctx,)
-    node.edges = (*[edges[i] for i in places], *[None] * len(saved))
-    node.saved = saved
-    version = needs = 0
-    for v in saved:
-        version += v._memory.version
+    saved: list[Value] = []
+    version = 0
+    for v in left.saves:
+        if v is None:
+            key.append(None)
+            continue
+        spec, memory, offset, edge = v._spec, v._memory, v._offset, v._node
+        key.append(spec)
+        for r in results:
+            if v is r and not _is_passed(v, args, left):
+                edge = None
+                left.own = {**left.own, len(saved): _place(v, results)}
+        value = call.make_value(spec, memory, offset, edge)
+        # Rooted: a value without a base must start at its storage's start.
+        saved.append(value if not offset and spec.dense else call.rooted(value))
+        version += memory.version
+    key.append(...)
+    for r in results:
+        key.append(r._spec if r.__class__ is handle or isinstance(r, Value) else None)
+    kind: _Kind | None = cls._plans.get(kinds := tuple(key))
+    if kind is None:
+        kind = cls._plans.keep(kinds, _Kind(cls, key))
+    plan = kind.plan
+    node.context, left.record, left.order = ctx, weakref.ref(node), kind.order
+    node.plan, node.params, node.grad = plan, (ctx,), kind.grad
+    if kind.whole:
+        node.edges = (*edges, *kind.unlinked)
+    else:
+        node.edges = (*[edges[i] for i in kind.places], *kind.unlinked)
+    node.saved = tuple(saved)
     node.version = version
     if version < 0:
         call.refuse_save(cls.__name__, saved)
     node.outs = ()
     node.hooks = node.dropped = None
     call.mark(node, 3)
-    for k, i in enumerate(places):
-        if edges[i] is not None:
-            needs |= 1 << k
-    grad = plan.grads.get(needs)
-    if grad is None:
-        kept_ins = tuple(range(len(inputs), len(ins)))
-        grad = plan.grads[needs] = Grad(needs, kept_ins, (), _Rule(cls, shape))
-    node.grad = grad
-    if (
-        len(results) == 1
-        and values[0]._spec.differentiable
-        and not (left.dirty or left.constant or _is(values[0], inputs))
-    ):
-        values[0]._node = node
-        given: Sequence[Any] = values
+    if kind.plain and not (left.dirty or left.constant or _is(results[0], args)):
+        results[0]._node = node
+        given = [results[0]]
     else:
-        given = _with_records(cls, left, node, inputs, results, len(values))
+        given = _with_records(cls, left, node, args, results, len(plan.outs))
     state = STATE.get()
     if state.special:
         call.announce(node, state)
-    return tuple(given)
+    return given
+
+
+def _spec_of(given: Any) -> Any:
+    """What a description of calls knows of an argument; None of what is no tensor."""
+    if not isinstance(given, Value):
+        return None
+    return given._spec if hasattr(given, "_memory") else _SPARSE
+
+
+_SPARSE = object()
+
+
+def _place(value: Value, results: Sequence[Any]) -> int:
+    """The number of a result among those that are tensors."""
+    tensors = [r for r in results if isinstance(r, Value)]
+    return next(n for n, r in enumerate(tensors) if r is value)
 
 
 def _with_records(
@@ -395,26 +438,34 @@ def _with_records(
     return given
 
 
-class _Shape(NamedTuple):
-    """What calls of one kind have in common but for the tensors' specs."""
+class _Kind:
+    """What calls with the same specs of arguments, saves and results have in common.
 
-    tensors: tuple[bool, ...]  # which arguments are tensors
-    places: tuple[int, ...]  # the arguments that are the record's operands
-    results: tuple[bool, ...]  # which results are tensors
+    The key is, per argument, its spec and whether it needs a gradient; of the tensors that were
+    saved the specs; those of the results; an ellipsis between them.
+    """
 
-
-def _plan_of(cls: Any, shape: _Shape, ins: tuple[Spec, ...], outs: list[Spec]) -> Plan:
-    """The description of a call: its operands, which are followed by the saved tensors."""
-    table = getattr(cls, "_plans", None)
-    key = (shape, ins, *outs)
-    plan: Plan | None = None if table is None else table.get(key)
-    if plan is None:
+    def __init__(self, cls: Any, key: list[Any]) -> None:
+        first = key.index(...)
+        second = key.index(..., first + 1)
+        args, needs, saves = key[0:first:2], key[1:first:2], key[first + 1 : second]
+        results = key[second + 1 :]
+        self.tensors = tuple([a is not None for a in args])
+        # The arguments that are the record's operands; the saves come after them.
+        self.places = tuple([i for i, a in enumerate(args) if isinstance(a, Spec)])
+        self.count, self.whole = len(args), len(self.places) == len(args)
+        self.results = tuple([r is not None for r in results])
+        self.order = tuple([v is not None for v in saves])
+        kept = [v for v in saves if v is not None]
+        self.unlinked = (None,) * len(kept)
         op = Op(cls.__name__, cls.__doc__ or "")
-        op.inputs = len(shape.places)
-        plan = Plan(op, ins, outs, never)
-        if table is not None:
-            table.keep(key, plan)
-    return plan
+        count = op.inputs = len(self.places)
+        outs = [r for r in results if r is not None]
+        self.plan = Plan(op, [*[args[i] for i in self.places], *kept], outs, never)
+        self.plain = len(results) == 1 and results[0].differentiable
+        mask = sum([needs[i] << k for k, i in enumerate(self.places)])
+        saved = tuple(range(count, count + len(kept)))
+        self.grad = Grad(mask, saved, (), _Rule(cls, self))
 
 
 def _recorded_batch(
@@ -423,7 +474,7 @@ def _recorded_batch(
     args: tuple[Any, ...],
     edges: Sequence[Any],
     results: tuple[Any, ...],
-) -> tuple[Any, ...]:
+) -> list[Any]:
     """The same inside `vmap`. See Note [User functions under vmap]."""
     left = ctx._left
     spread = everywhere(results, args, left.dirty)
@@ -438,10 +489,10 @@ def _recorded_batch(
         tuple(map(whole, v)) for v in (left.saves, left.dirty, left.constant)
     )
     made = _recorded(seen, ctx, tuple(map(whole, args)), edges, tuple(map(whole, results)))
-    return tuple(
+    return [
         old if new is whole(old) else wrap(new, own)
         for old, new, own in zip(results, made, levels, strict=True)
-    )
+    ]
 
 
 def _is(value: Value, among: Sequence[Any]) -> bool:
@@ -465,31 +516,31 @@ class _Rule:
     The context is the record's parameter.
     """
 
-    __slots__ = ("cls", "shape")
+    __slots__ = ("cls", "kind")
 
-    def __init__(self, cls: Any, shape: _Shape) -> None:
+    def __init__(self, cls: Any, kind: _Kind) -> None:
         self.cls = cls
-        self.shape = shape
+        self.kind = kind
 
     def __call__(self, grads: list[Any], values: list[Any], params: tuple[Any, ...]) -> list[Any]:
-        (context,) = params
-        tensors, places, made = self.shape
-        left, count, n = context._left, len(tensors), len(places)
+        (context,), kind = params, self.kind
+        left, places, count = context._left, kind.places, kind.count
+        n = len(places)
         end = len(values) - len(grads)
-        if left.materialize and len(grads) > 1:  # of one result there is a gradient
-            grads = [
-                Needed.full(values[end + i]._spec, 0) if g is None else g
-                for i, g in enumerate(grads)
-            ]
-        me = get_ident()
-        left.unpacked[me] = left.ordered(values[n:end], left.record())
-        if len(made) > len(grads):  # None for each result that is no tensor
-            coming = iter(grads)
-            grads = [next(coming) if there else None for there in made]
+        if not kind.plain:
+            if left.materialize and len(grads) > 1:  # of one result there is a gradient
+                grads = [
+                    Needed.full(values[end + i]._spec, 0) if g is None else g
+                    for i, g in enumerate(grads)
+                ]
+            coming = iter(grads)  # None for each result that is no tensor
+            grads = [next(coming) if there else None for there in kind.results]
+        me, unpacked = get_ident(), left.unpacked
+        unpacked[me] = left.ordered(values[n:end])
         try:
             found = self.cls.backward(context, *grads)
         finally:
-            left.unpacked.pop(me, None)
+            unpacked.pop(me, None)
         if not isinstance(found, tuple):
             found = tuple(found) if isinstance(found, list) else (found,)
         if len(found) != count:
@@ -498,7 +549,9 @@ class _Rule:
         for k, i in enumerate(places):
             part = found[i]
             if part is not None:
-                _check_gradient(self.cls, i, part, values[k]._spec)
+                spec = values[k]._spec
+                if part.__class__ is not call.Handle or part._spec is not spec:
+                    _check_gradient(self.cls, i, part, spec)
                 # What nobody else holds, neither the handle nor its memory, need not be shared:
                 # `found`, `part` and the argument hold the one, the handle and the argument the
                 # other.
@@ -507,8 +560,9 @@ class _Rule:
                     part = _shared(part)
             parts.append(part)
         if n < count:
-            _check_others(self.cls.__name__, found, tensors)
-        return [*parts, *[None] * (end - n)]
+            _check_others(self.cls.__name__, found, kind.tensors)
+        parts += kind.unlinked
+        return parts
 
 
 def _check_count(name: str, found: Sequence[Any], count: int) -> None:
@@ -528,8 +582,6 @@ def _check_others(name: str, found: Sequence[Any], tensors: Sequence[bool]) -> N
 
 def _check_gradient(cls: type[Function], i: int, part: Any, spec: Any) -> None:
     """Check a gradient that the user's backward returned for argument `i`."""
-    if part.__class__ is call.Handle and part._spec is spec:
-        return
     wrong = f"{cls.__name__}: backward gave, for argument {i} of forward,"
     if not _has_storage(part):
         raise KindError(f"{wrong} a {type(part).__name__}; give a tensor or None")

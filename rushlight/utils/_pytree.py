@@ -8,111 +8,86 @@ dict is flattened in its own order; another dict with the same keys matches it i
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
+import importlib
+import json
 import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
-Parts = tuple[list[Any], Any]  # the children, and the context for rebuilding
-
-
-class Container(NamedTuple):
-    """The functions that flatten and rebuild one type."""
-
-    flatten: Callable[[Any], Parts]
-    unflatten: Callable[[list[Any], Any], Any]
-    # Gives ((key, child) ..., context); without it children are numbered.
-    with_keys: Callable[[Any], tuple[Any, Any]] | None = None
-
-    @property
-    def flatten_fn(self) -> Callable[[Any], Parts]:
-        """PyTorch's name of `flatten`."""
-        return self.flatten
-
-    @property
-    def unflatten_fn(self) -> Callable[[list[Any], Any], Any]:
-        """PyTorch's name of `unflatten`."""
-        return self.unflatten
-
-
-CONTAINERS: dict[type, Container] = {
-    tuple: Container(lambda t: (list(t), None), lambda parts, _: tuple(parts)),
-    list: Container(lambda t: (list(t), None), lambda parts, _: parts),
-    dict: Container(
-        lambda t: (list(t.values()), list(t)),
-        lambda parts, keys: dict(zip(keys, parts, strict=True)),
-    ),
-    OrderedDict: Container(
-        lambda t: (list(t.values()), list(t)),
-        lambda parts, keys: OrderedDict(zip(keys, parts, strict=True)),
-    ),
-    defaultdict: Container(
-        lambda t: (list(t.values()), [t.default_factory, list(t)]),
-        lambda parts, rest: defaultdict(rest[0], zip(rest[1], parts, strict=True)),
-    ),
-    deque: Container(lambda t: (list(t), t.maxlen), lambda parts, most: deque(parts, most)),
-}
-_NAMED = Container(lambda t: (list(t), type(t)), lambda parts, kind: kind._make(parts))
-
-
-def register_pytree_node(
-    cls: type,
-    flatten_fn: Callable[[Any], tuple[Sequence[Any], Any]],
-    unflatten_fn: Callable[[Any, Any], Any],
-    *,
-    flatten_with_keys_fn: Callable[[Any], tuple[Any, Any]] | None = None,
-    **_: Any,
-) -> None:
-    """Treat instances of `cls` as containers.
-
-    `flatten_fn(x)` gives (children, context), `unflatten_fn(children, context)` gives x.
-    """
-    if cls in CONTAINERS:
-        raise ValueError(f"register_pytree_node: {cls.__name__} is registered already")
-
-    def flatten(x: Any) -> Parts:
-        children, context = flatten_fn(x)
-        return list(children), context
-
-    CONTAINERS[cls] = Container(flatten, unflatten_fn, flatten_with_keys_fn)
-
-
-_register_pytree_node = register_pytree_node  # the older name
-
-
-def _container(tree: Any) -> Container | None:
-    kind = type(tree)
-    found = CONTAINERS.get(kind)
-    if (
-        found is None
-        and isinstance(tree, tuple)
-        and hasattr(kind, "_fields")
-        and hasattr(kind, "_make")
-    ):
-        return _NAMED
-    return found
+from rushlight.utils.tree_containers import (
+    _DICTS,
+    BUILTIN_TYPES as BUILTIN_TYPES,
+    CONSTANT_NODES as CONSTANT_NODES,
+    CONTAINERS as CONTAINERS,
+    Container as Container,
+    GetAttrKey as GetAttrKey,
+    KeyEntry as KeyEntry,
+    MappingKey as MappingKey,
+    SequenceKey as SequenceKey,
+    _deregister_pytree_node as _deregister_pytree_node,
+    _dict_flatten as _dict_flatten,
+    _dict_flatten_with_keys as _dict_flatten_with_keys,
+    _dict_unflatten as _dict_unflatten,
+    _get_node_type as _get_node_type,
+    _private_register_pytree_node as _private_register_pytree_node,
+    _register_namedtuple as _register_namedtuple,
+    _register_pytree_node as _register_pytree_node,
+    container_of,
+    is_namedtuple as is_namedtuple,
+    is_namedtuple_class as is_namedtuple_class,
+    is_namedtuple_instance as is_namedtuple_instance,
+    is_structseq as is_structseq,
+    is_structseq_class as is_structseq_class,
+    is_structseq_instance as is_structseq_instance,
+    kind_of,
+    register_pytree_node as register_pytree_node,
+)
 
 
 class TreeSpec:
     """The structure of a tree: the container and the structures of its children.
 
-    `kind` is None for a leaf.
+    Args:
+        type (type): The container; None for a leaf.
+        context: What the container needs to be rebuilt.
+        children_specs (sequence): The structures of the children.
     """
 
-    __slots__ = ("children", "context", "kind", "num_leaves")
+    __slots__ = ("_children", "_context", "num_children", "num_leaves", "num_nodes", "type")
 
-    def __init__(
-        self, kind: type | None = None, context: Any = None, children: Sequence[TreeSpec] = ()
-    ) -> None:
-        self.kind = kind
-        self.context = context
-        self.children = tuple(children)
-        self.num_leaves: int = sum(c.num_leaves for c in children) if kind is not None else 1
+    def __init__(self, type: Any, context: Any, children_specs: Sequence[TreeSpec]) -> None:
+        self.type = type
+        self._context = context
+        self._children = list(children_specs)
+        self.num_children = len(self._children)
+        self.num_nodes: int = 1 + sum(c.num_nodes for c in self._children)
+        self.num_leaves: int = 1 if type is None else sum(c.num_leaves for c in self._children)
+
+    @property
+    def context(self) -> Any:
+        """What the container needs to be rebuilt."""
+        return self._context
+
+    @property
+    def children_specs(self) -> list[TreeSpec]:
+        """The older name of `children()`."""
+        return self._children
+
+    def children(self) -> list[TreeSpec]:
+        """The structures of the children."""
+        return list(self._children)
+
+    def child(self, index: int) -> TreeSpec:
+        """The structure of one child."""
+        return self._children[index]
 
     def is_leaf(self) -> bool:
-        return self.kind is None
+        return self.type is None
 
-    def unflatten(self, leaves: Sequence[Any]) -> Any:
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
         given = list(leaves)
         if len(given) != self.num_leaves:
             raise ValueError(
@@ -122,113 +97,102 @@ class TreeSpec:
         return self._build(iter(given))
 
     def _build(self, leaves: Any) -> Any:
-        if self.kind is None:
+        if self.type is None:
             return next(leaves)
-        parts = [child._build(leaves) for child in self.children]
-        return CONTAINERS.get(self.kind, _NAMED).unflatten(parts, self.context)
+        parts = [child._build(leaves) for child in self._children]
+        return CONTAINERS[self.type].unflatten(parts, self._context)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """The subtrees of `tree` at the leaves of this structure.
 
         ValueError where it does not match.
         """
-        if self.kind is None:
+        if self.type is None:
             return [tree]
-        if type(tree) is not self.kind:
-            raise ValueError(f"a {self.kind.__name__} is needed, got {type(tree).__name__}")
-        if isinstance(tree, dict):
-            keys = self.context[1] if self.kind is defaultdict else self.context
+        kind = _get_node_type(tree)
+        if self.type in _DICTS and kind in _DICTS:
+            keys = self._context[1] if self.type is defaultdict else self._context
             if len(tree) != len(keys) or any(key not in tree for key in keys):
                 raise ValueError(
-                    f"a {self.kind.__name__} with keys {keys} is needed, got keys {list(tree)}"
+                    f"a {self.type.__name__} with keys {keys} is needed, got keys {list(tree)}"
                 )
             parts = [tree[key] for key in keys]
         else:
-            parts, context = CONTAINERS.get(self.kind, _NAMED).flatten(tree)
-            if len(parts) != len(self.children) or context != self.context:
+            if kind is not self.type:
+                raise ValueError(f"a {self.type.__name__} is needed, got {kind.__name__}")
+            parts, context = CONTAINERS[kind].flatten(tree)
+            same = kind is deque or context == self._context  # their `maxlen` may differ
+            if len(parts) != len(self._children) or not same:
                 raise ValueError(
-                    f"a {self.kind.__name__} of {len(self.children)} is needed, got {len(parts)}"
+                    f"a {self.type.__name__} of {len(self._children)} is needed, got {len(parts)}"
                 )
         return [
             leaf
-            for child, part in zip(self.children, parts, strict=True)
+            for child, part in zip(self._children, parts, strict=True)
             for leaf in child.flatten_up_to(part)
         ]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TreeSpec):
             return NotImplemented
-        return (self.kind, self.context, self.children) == (
-            other.kind,
-            other.context,
-            other.children,
+        return (self.type, self._context, self._children) == (
+            other.type,
+            other._context,
+            other._children,
         )
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.num_leaves))
+        return hash((self.type, self.num_nodes, self.num_leaves))
 
-    def __repr__(self) -> str:
-        if self.kind is None:
+    def __repr__(self, indent: int = 0) -> str:
+        if self.type is None:
             return "*"
-        if issubclass(self.kind, dict):
-            keys = self.context[1] if self.kind is defaultdict else self.context
-            listed = ", ".join(
-                f"{key!r}: {child!r}" for key, child in zip(keys, self.children, strict=True)
-            )
-            return f"{{{listed}}}" if self.kind is dict else f"{self.kind.__name__}({{{listed}}})"
-        listed = ", ".join(map(repr, self.children))
-        if self.kind is tuple:
-            return f"({listed},)" if len(self.children) == 1 else f"({listed})"
-        return f"[{listed}]" if self.kind is list else f"{self.kind.__name__}({listed})"
+        inner = [child.__repr__(indent + 2) for child in self._children]
+        listed = (",\n" + " " * (indent + 2)).join(inner)
+        return f"TreeSpec({self.type.__name__}, {self._context}, [{listed}])"
 
 
-LEAF = TreeSpec()
+class LeafSpec(TreeSpec):
+    """The structure of a leaf."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+
+    def __reduce__(self) -> Any:
+        return LeafSpec, ()
 
 
-LeafSpec = TreeSpec  # PyTorch's names: a structure without arguments is a leaf
+LEAF = LeafSpec()
+PyTreeSpec = TreeSpec
 PyTree = Any
 SUPPORTED_NODES = CONTAINERS
 
 
-def _get_node_type(tree: Any) -> Any:
-    """The type under which a tree is registered."""
-    return type(tree)
+def treespec_leaf() -> LeafSpec:
+    """The structure of a leaf."""
+    return LEAF
 
 
-class MappingKey(NamedTuple):
-    """A key on the way to a leaf."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-    def get(self, mapping: Any) -> Any:
-        return mapping[self.key]
+def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
+    """The structure of a tuple of these."""
+    children = list(iterable)
+    if not all(isinstance(child, TreeSpec) for child in children):
+        raise ValueError(f"treespec_tuple: structures are needed, got {children!r}")
+    return TreeSpec(tuple, None, children)
 
 
-class SequenceKey(NamedTuple):
-    """An index on the way to a leaf."""
-
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx!r}]"
-
-    def get(self, sequence: Any) -> Any:
-        return sequence[self.idx]
-
-
-class GetAttrKey(NamedTuple):
-    """The name of an attribute on the way to a leaf."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-    def get(self, obj: Any) -> Any:
-        return getattr(obj, self.name)
+def treespec_dict(
+    mapping: Mapping[Any, TreeSpec] | Iterable[tuple[Any, TreeSpec]] = (),
+    /,
+    **kwargs: TreeSpec,
+) -> TreeSpec:
+    """The structure of a dict of these."""
+    children = dict(mapping, **kwargs)
+    if not all(isinstance(child, TreeSpec) for child in children.values()):
+        raise ValueError(f"treespec_dict: structures are needed, got {children!r}")
+    return TreeSpec(dict, list(children), list(children.values()))
 
 
 KeyPath = tuple[Any, ...]
@@ -253,7 +217,7 @@ def _keys(tree: Any, container: Container) -> list[tuple[Any, Any]]:
     if isinstance(tree, dict):
         return [(MappingKey(key), value) for key, value in tree.items()]
     parts = container.flatten(tree)[0]
-    if container is _NAMED:
+    if is_namedtuple_instance(tree):
         names = type(tree)._fields
         return [(GetAttrKey(name), part) for name, part in zip(names, parts, strict=True)]
     return [(SequenceKey(i), part) for i, part in enumerate(parts)]
@@ -263,7 +227,7 @@ def tree_leaves_with_path(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[tuple[KeyPath, Any]]:
     """Each leaf with the way to it."""
-    container = None if is_leaf is not None and is_leaf(tree) else _container(tree)
+    container = None if is_leaf is not None and is_leaf(tree) else container_of(tree)
     if container is None:
         return [((), tree)]
     return [
@@ -290,18 +254,6 @@ def tree_map_with_path(
     return spec.unflatten([func(*group) for group in zip(ways, leaves, *others, strict=True)])
 
 
-def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], list[Any]]:
-    return list(d.values()), list(d)
-
-
-def _dict_unflatten(values: Sequence[Any], context: Sequence[Any]) -> dict[Any, Any]:
-    return dict(zip(context, values, strict=True))
-
-
-def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[MappingKey, Any]], list[Any]]:
-    return [(MappingKey(key), value) for key, value in d.items()], list(d)
-
-
 def tree_flatten(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[list[Any], TreeSpec]:
@@ -311,12 +263,13 @@ def tree_flatten(
 
 
 def _take_apart(tree: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -> TreeSpec:
-    container = None if is_leaf is not None and is_leaf(tree) else _container(tree)
+    container = None if is_leaf is not None and is_leaf(tree) else container_of(tree)
     if container is None:
         leaves.append(tree)
         return LEAF
     parts, context = container.flatten(tree)
-    return TreeSpec(type(tree), context, [_take_apart(part, leaves, is_leaf) for part in parts])
+    inner = [_take_apart(part, leaves, is_leaf) for part in parts]
+    return TreeSpec(_get_node_type(tree), context, inner)
 
 
 def tree_unflatten(leaves: Sequence[Any], treespec: TreeSpec) -> Any:
@@ -327,7 +280,14 @@ def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list
     return tree_flatten(tree, is_leaf)[0]
 
 
-tree_iter = tree_leaves
+def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """The leaves, one after another."""
+    container = None if is_leaf is not None and is_leaf(tree) else container_of(tree)
+    if container is None:
+        yield tree
+    else:
+        for part in container.flatten(tree)[0]:
+            yield from tree_iter(part, is_leaf)
 
 
 def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
@@ -350,6 +310,16 @@ def _chosen(kind: Any) -> Callable[[Any], bool]:
     return cast("Callable[[Any], bool]", kind)
 
 
+def map_only(kind: Any, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Of a function of a leaf one that leaves leaves of other types as they are."""
+    chosen = _chosen(kind)
+
+    def around(func: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda x: func(x) if chosen(x) else x
+
+    return around
+
+
 def tree_map_only(
     kind: Any,
     /,
@@ -358,8 +328,7 @@ def tree_map_only(
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
     """`func` on the leaves of a type, or of a tuple of types; the others stay."""
-    chosen = _chosen(kind)
-    return tree_map(lambda x: func(x) if chosen(x) else x, tree, is_leaf=is_leaf)
+    return tree_map(map_only(kind)(func), tree, is_leaf=is_leaf)
 
 
 def tree_all(
@@ -390,7 +359,7 @@ def broadcast_prefix(
 
 def tree_is_leaf(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     """Whether it is no container."""
-    return (is_leaf is not None and is_leaf(tree)) or _container(tree) is None
+    return (is_leaf is not None and is_leaf(tree)) or container_of(tree) is None
 
 
 def tree_map_(
@@ -444,25 +413,38 @@ def _broadcast_to_and_flatten(
     tree: Any, treespec: TreeSpec, is_leaf: Callable[[Any], bool] | None = None
 ) -> list[Any] | None:
     """A leaf of `tree` for each leaf of a structure that it is a prefix of; None if it is not."""
-    if treespec.kind is None:
+    if treespec.type is None:
         return [tree] if tree_is_leaf(tree, is_leaf) else None
     if tree_is_leaf(tree, is_leaf):
         return [tree] * treespec.num_leaves
-    if type(tree) is not treespec.kind:
+    if _get_node_type(tree) is not treespec.type:
         return None
-    parts, context = CONTAINERS.get(treespec.kind, _NAMED).flatten(tree)
-    if len(parts) != len(treespec.children) or context != treespec.context:
+    parts, context = CONTAINERS[treespec.type].flatten(tree)
+    if len(parts) != treespec.num_children or context != treespec.context:
         return None
     found = [
         _broadcast_to_and_flatten(part, child, is_leaf)
-        for part, child in zip(parts, treespec.children, strict=True)
+        for part, child in zip(parts, treespec.children(), strict=True)
     ]
     return None if any(f is None for f in found) else [leaf for f in found for leaf in f or ()]
 
 
-def register_dataclass(cls: type, *, field_names: Sequence[str] | None = None, **_: Any) -> None:
-    """Treat instances of a dataclass as containers of their fields."""
-    names = field_names or [field.name for field in dataclasses.fields(cls) if field.init]
+def register_dataclass(
+    cls: type,
+    *,
+    field_names: Sequence[str] | None = None,
+    drop_field_names: Sequence[str] | None = None,
+    serialized_type_name: str | None = None,
+) -> None:
+    """Treat instances of a dataclass as containers of their fields, but for those to drop."""
+    fields = {f.name for f in dataclasses.fields(cls) if f.init}
+    wanted = fields.difference(drop_field_names or ())
+    if field_names is not None and set(field_names) != wanted:
+        raise ValueError(
+            f"register_dataclass: field_names does not include all dataclass fields of "
+            f"{cls.__name__}, or others: {sorted(wanted.symmetric_difference(field_names))}"
+        )
+    names = field_names or [f.name for f in dataclasses.fields(cls) if f.init]
 
     def with_keys(x: Any) -> tuple[Any, Any]:
         return [(GetAttrKey(name), getattr(x, name)) for name in names], None
@@ -471,17 +453,143 @@ def register_dataclass(cls: type, *, field_names: Sequence[str] | None = None, *
         cls,
         lambda x: ([getattr(x, name) for name in names], None),
         lambda parts, _: cls(**dict(zip(names, parts, strict=True))),
+        serialized_type_name=serialized_type_name,
         flatten_with_keys_fn=with_keys,
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class ConstantNode:
+    """The context of an object that is structure."""
+
+    value: Any
+
+
 def register_constant(cls: type) -> None:
     """Treat instances of a class as structure: they have no leaves and must be equal."""
-    register_pytree_node(cls, lambda x: ([], x), lambda _, x: x)
+    own: Any = cls.__eq__
+    if own is object.__eq__ or cls.__hash__ is None:
+        raise TypeError(
+            f"register_constant: {cls.__name__} needs an `__eq__` and a `__hash__` of its own"
+        )
+    register_pytree_node(
+        cls,
+        lambda x: ([], ConstantNode(x)),
+        lambda _, x: x.value,
+        flatten_with_keys_fn=lambda x: ([], ConstantNode(x)),
+    )
+    CONSTANT_NODES.add(cls)
+
+
+def is_constant_class(cls: type) -> bool:
+    """Whether it was given to `register_constant`."""
+    return isinstance(cls, type) and cls in CONSTANT_NODES
+
+
+def _is_constant_holder(spec: TreeSpec) -> bool:
+    return isinstance(spec.context, ConstantNode)
+
+
+def _retrieve_constant(spec: TreeSpec) -> Any:
+    return tree_unflatten([], spec)
+
+
+# ---- structures as text ----
+
+
+class EnumEncoder(json.JSONEncoder):
+    """JSON with members of enumerations in contexts."""
+
+    def default(self, o: Any) -> Any:
+        if isinstance(o, enum.Enum):
+            kind = type(o)
+            return {
+                "__enum__": True,
+                "fqn": f"{kind.__module__}:{kind.__qualname__}",
+                "name": o.name,
+            }
+        return super().default(o)
+
+
+def enum_object_hook(obj: dict[str, Any]) -> Any:
+    """A member of an enumeration again; other dicts stay."""
+    if "__enum__" not in obj:
+        return obj
+    module, _, path = obj["fqn"].partition(":")
+    kind = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+    return cast("Any", kind)[obj["name"]]
+
+
+def _dumped(spec: TreeSpec) -> dict[str, Any]:
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    container = CONTAINERS.get(spec.type)
+    if container is None or container.name is None:
+        raise NotImplementedError(
+            f"treespec_dumps: {spec.type} has no name for texts; register it with "
+            "serialized_type_name"
+        )
+    if container.dumped is None:
+        context = json.dumps(spec.context, cls=EnumEncoder)
+    else:
+        context = container.dumped(spec.context)
+    children = [_dumped(child) for child in spec.children()]
+    return {"type": container.name, "context": context, "children_spec": children}
+
+
+def _loaded(told: dict[str, Any]) -> TreeSpec:
+    if told["type"] is None:
+        return LEAF
+    kind = kind_of(told["type"])
+    loads = CONTAINERS[kind].loaded
+    if loads is None:
+        context = json.loads(told["context"], object_hook=enum_object_hook)
+    else:
+        context = loads(told["context"])
+    return TreeSpec(kind, context, [_loaded(child) for child in told["children_spec"]])
+
+
+_PROTOCOL = 1
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A structure as text, in PyTorch's form.
+
+    Args:
+        treespec (TreeSpec): The structure.
+        protocol (int): 1, the only one.
+    """
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError(f"treespec_dumps: a TreeSpec is needed, got {type(treespec).__name__}")
+    if protocol not in (None, _PROTOCOL):
+        raise ValueError(f"treespec_dumps: unknown protocol {protocol}; available: [1]")
+    return json.dumps((_PROTOCOL, _dumped(treespec)), cls=EnumEncoder)
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure of a text of `treespec_dumps`."""
+    protocol, told = json.loads(serialized)
+    if protocol != _PROTOCOL:
+        raise ValueError(f"treespec_loads: unknown protocol {protocol}; available: [1]")
+    return _loaded(told)
+
+
+pytree_to_str, str_to_pytree = treespec_dumps, treespec_loads  # the older names
+
+
+class _Asterisk:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """A structure as the tree that it is, with `*` for its leaves."""
+    return repr(tree_unflatten([_Asterisk()] * treespec.num_leaves, treespec))
 
 
 _is_leaf = tree_is_leaf
-BUILTIN_TYPES = frozenset([tuple, list, dict, OrderedDict, defaultdict, deque])
-Context = Any
-FlattenFunc = Callable[[Any], tuple[list[Any], Any]]
-UnflattenFunc = Callable[[Any, Any], Any]
+Context = DumpableContext = Any
+FlattenFunc = FlattenFn = Callable[[Any], tuple[list[Any], Any]]
+UnflattenFunc = UnflattenFn = Callable[[Any, Any], Any]
+FlattenWithKeysFn = Callable[[Any], tuple[list[tuple[KeyPath, Any]], Any]]
+ToDumpableContextFn = FromDumpableContextFn = Callable[[Any], Any]

@@ -62,20 +62,20 @@ for _ in range(4):
         optimizer.step()
         losses.append(loss.item())
 assert losses[-1] < losses[0] and loss.device == device
-print(device, loss.is_cuda, type(loss).__module__, sys.argv[1:])
+print(device, loss.is_cuda, type(loss).__module__, torch.nn.__name__, sys.argv[1:])
 """
 
 
 def test_a_program_on_the_cpu(tmp_path: Path) -> None:
     said = type_in("run", "--device", "cpu", script(tmp_path, TRAIN), "a", "--b=1", folder=tmp_path)
-    assert said.splitlines() == ["cpu False rushlight.tensor ['a', '--b=1']"]
+    assert said.splitlines() == ["cpu False torch rushlight.nn ['a', '--b=1']"]
 
 
 def test_cuda_means_webgpu(tmp_path: Path, require_device) -> None:
     require_device("webgpu")
     train = script(tmp_path, TRAIN + "assert torch.cuda.get_device_name()\n")
     said = type_in("run", "--device", "webgpu", train, "a", folder=tmp_path)
-    assert said.splitlines() == ["cuda True rushlight.tensor ['a']"]
+    assert said.splitlines() == ["cuda True torch rushlight.nn ['a']"]
 
 
 def test_budget_report_and_check(tmp_path: Path) -> None:

@@ -196,3 +196,16 @@ def test_names_of_the_package() -> None:
         assert data.IterDataPipe is IterDataPipe and data.functional_datapipe
         assert torch.utils.data.datapipes.iter.Mapper is pipes.Mapper
         assert importlib.import_module("torch.utils.data.datapipes.iter.streamreader")
+
+
+def test_a_loader_shuffles_a_pipeline() -> None:
+    pipe = Wrapper(range(40))
+    with pytest.warns(UserWarning, match="does not contain a `Shuffler`"):
+        loader = DataLoader(pipe, shuffle=True, batch_size=None)
+    first = list(loader)
+    assert sorted(first) == list(range(40)) and first != list(range(40)) and len(loader) == 40
+    own, plain = pipe.shuffle().map(negative), [-x for x in range(40)]
+    assert list(DataLoader(own, shuffle=False, batch_size=None)) == plain
+    assert list(DataLoader(own, shuffle=True, batch_size=None)) != plain
+    with pytest.raises(ValueError, match="no order to choose"):
+        DataLoader(pipe, sampler=[1])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.metadata
 import importlib.util
+import io
 import pickle
 import subprocess
 import sys
@@ -153,3 +155,58 @@ def test_modules_come_by_from() -> None:
                 exec(f"from {missing} import no_such_part")
     with pytest.raises(ImportError):
         exec("from rushlight.utils import no_such_part")
+
+
+class Own(rushlight.Tensor):
+    """A user's class keeps its name."""
+
+
+def _values() -> dict[str, Any]:
+    parameter = rushlight.nn.Parameter(rushlight.ones(2))
+    return {
+        "torch.Tensor": rushlight.ones(2),
+        "torch.nn.parameter.Parameter": parameter,
+        "torch.nn.parameter.Buffer": rushlight.nn.Buffer(rushlight.ones(1)),
+        "torch.nn.parameter.UninitializedParameter": rushlight.nn.UninitializedParameter(),
+        "torch.nn.parameter.UninitializedBuffer": rushlight.nn.UninitializedBuffer(),
+        "torch.Size": parameter.shape,
+        "torch.device": parameter.device,
+        "torch.dtype": parameter.dtype,
+        "torch.memory_format": rushlight.channels_last,
+        "torch._C.Generator": rushlight.Generator(),
+    }
+
+
+def test_classes_of_values_have_pytorch_s_names() -> None:
+    before = {name: repr(type(value)) for name, value in _values().items()}
+    assert all("'rushlight." in shown for shown in before.values())
+    outside = pickle.dumps(_values())
+    with rushlight.patch() as torch:
+        for name, value in _values().items():
+            kind = type(value)
+            assert f"{kind.__module__}.{kind.__qualname__}" == name
+            assert repr(kind) == f"<class '{name}'>"
+        assert type(torch.ones(1)).__module__ == "torch" and torch.ones(1).__class__ is torch.Tensor
+        assert repr(torch.ones(1)) == "tensor([1.])"
+        assert repr(torch.ones(1).as_subclass(Own)) == "Own([1.])"
+        inside = pickle.dumps(_values())
+        files = io.BytesIO()
+        torch.save(_values(), files)
+        for made in (pickle.loads(outside), copy.deepcopy(_values())):
+            assert [type(v) for v in made.values()] == [type(v) for v in _values().values()]
+    files.seek(0)
+    for made in (pickle.loads(inside), rushlight.load(files, weights_only=False)):
+        assert {name: repr(type(value)) for name, value in made.items()} == before
+
+
+def test_the_device_of_a_tensor_says_which_card(require_device) -> None:
+    require_device("webgpu")
+    with rushlight.patch("webgpu") as torch:
+        x = torch.zeros(1, device="cuda")
+        assert torch.device("cuda").index is None and x.device.index == 0
+        assert str(x.device) == "cuda:0" and f"cuda:{x.device.index}" == str(
+            x.untyped_storage().device
+        )
+        assert repr(x) == "tensor([0.], device='cuda:0')"
+        assert x.device == torch.device("cuda") and torch.zeros(1).device.index is None
+    assert str(x.device) == "webgpu" and repr(x) == "tensor([0.], device='webgpu')"

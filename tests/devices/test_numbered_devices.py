@@ -117,7 +117,7 @@ def test_cuda_stands_for_the_current_adapter(two: str) -> None:
     with rl.patch(device="webgpu") as torch:
         assert torch.cuda.device_count() == 2 and torch.cuda.current_device() == 0
         first = torch.ones(2, device="cuda")
-        assert str(first.device) == "cuda"
+        assert str(first.device) == "cuda:0"
         torch.cuda.set_device(1)
         second = torch.ones(2, device="cuda")
         assert (str(first.device), str(second.device)) == ("cuda:0", "cuda:1")

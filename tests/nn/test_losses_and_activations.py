@@ -98,6 +98,7 @@ def test_losses_of_classes():
 
 
 def test_losses_of_vectors():
+    rushlight.manual_seed(0)  # the ranking loss of some draws is 0
     x, y = pair()
     z, signs = rushlight.rand(4, 6), rushlight.tensor([1.0, -1.0, 1.0, -1.0])
     assert (
@@ -291,3 +292,16 @@ def test_targets_out_of_range(count, kind, device):
         assert loss(ignored, ignore_index=ignored) == pytest.approx(
             (count - 1) * math.log(5), rel=1e-4
         )
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64"])
+def test_an_ignored_class_that_the_targets_cannot_hold(kind, reduction):
+    x = rushlight.arange(12.0).reshape(3, 4)
+    target = rushlight.tensor([0, 1, 2])
+    held = target.to(getattr(rushlight, kind))
+    for loss in (F.cross_entropy, F.nll_loss):
+        plain = loss(x, target, reduction=reduction)
+        for ignored in (1 << 32, (1 << 32) + 1, -(1 << 40), 256):
+            found = loss(x, held, ignore_index=ignored, reduction=reduction)
+            assert rushlight.equal(found, plain)

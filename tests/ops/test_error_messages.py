@@ -427,3 +427,33 @@ def test_error_in_a_hook_gives_memory_back():
     gc.collect()
     assert rushlight.memory.allocated("cpu") == before
     assert rushlight.ones(2, device="cpu").exp().sum().item() == pytest.approx(2 * np.e)
+
+
+def test_an_index_out_of_range_names_the_dimension_of_the_whole_key():
+    x = rushlight.zeros(3, 4, device="cpu")
+    for key, dim in (((0, 4), 1), ((0, -5), 1), (4, 0), ((..., 4), 1), ((None, 0, 4), 2)):
+        with pytest.raises(IndexError, match=rf"dimension {dim} of size .*float32\[3, 4\]"):
+            x[key]
+    with pytest.raises(IndexError, match="dimension 1 of size 4"):
+        x[0, 4] = 1.0
+
+
+def test_slices_of_floats_are_refused_by_the_op():
+    for key in (slice(1.0, 2), (slice(None), slice(0, 2, 1.5))):
+        with pytest.raises(TypeError, match="index: slice indices must be integers"):
+            rushlight.zeros(3, 4, device="cpu")[key]
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv_transpose2d"])
+def test_convolutions_of_two_types_name_themselves(name):
+    rank = int(name[-2])
+    x = rushlight.zeros(1, 1, *[4] * rank, device="cpu")
+    weight = rushlight.zeros(1, 1, *[2] * rank, device="cpu", dtype=float64)
+    for _ in range(2):
+        with pytest.raises(DTypeError, match=f"^{name}: input float32.* and weight float64"):
+            getattr(F, name)(x, weight)
+
+
+def test_python_suggests_the_nearest_attribute():
+    # "Did you mean" of a traceback looks at 750 names at most.
+    assert len(dir(rushlight.zeros(1, device="cpu"))) < 750

@@ -1,5 +1,7 @@
 """Numbers that scale an operand: `alpha` and `value` act in the type of the result."""
 
+import math
+
 import pytest
 
 import rushlight as rl
@@ -42,8 +44,14 @@ def test_a_factor_does_not_change_the_type_of_addcmul():
     made = rl.addcmul(INT, INT, INT, value=2.0)
     assert made.dtype is rl.int32
     assert made.tolist() == [15]
-    with pytest.raises(rl.RushlightError, match=r"addcmul: 2\.5 is no integer"):
-        rl.addcmul(INT, INT, INT, value=2.5)
+    assert rl.addcmul(INT, INT, INT, value=-2.5).tolist() == [-21]  # cut towards zero
+    assert BYTE.clone().addcmul_(BYTE, BYTE, value=0.5).tolist() == [6]
+    for number in (-1.5, 300, math.inf):
+        with pytest.raises(rl.RushlightError, match=f"addcmul: {number} does not fit into uint8"):
+            rl.addcmul(BYTE, BYTE, BYTE, value=number)
+    true = rl.tensor([True])
+    with pytest.raises(NotImplementedError, match="addcmul: bool"):
+        rl.addcmul(true, true, true, value=2)
     with pytest.raises(rl.RushlightError, match="addcdiv: 2j is complex"):
         rl.addcdiv(rl.ones(1), rl.ones(1), rl.ones(1), value=2j)
     with pytest.raises(rl.RushlightError, match="lerp: 1j is complex"):

@@ -188,3 +188,44 @@ def test_what_is_seen_through_integers_has_no_record_at_any_call():
         x, y = rl.rand(4, requires_grad=True), rl.rand(4)
         assert not rounded(x, y).requires_grad
         assert rounded(y, x).requires_grad
+
+
+def test_records_are_of_classes_with_pytorch_s_names():
+    class Pair(rl.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kept = 3
+            return x * 2, x + 1
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return g * 2 + h
+
+    x = rl.ones(2, requires_grad=True)
+    a, b = Pair.apply(x)
+    y = (a * b).exp()
+    names, at = [], y.grad_fn
+    while at is not None:
+        names.append(type(at).__name__)
+        assert isinstance(at, rl.autograd.graph.Node) or names[-1] == "AccumulateGrad"
+        at = at.next_functions[0][0] if at.next_functions else None
+    assert names == ["ExpBackward0", "MulBackward0", "PairBackward", "AccumulateGrad"]
+    assert y.grad_fn is y.grad_fn and type((a * b).grad_fn) is type((b * a).grad_fn)
+    assert a.grad_fn.kept == 3 and y.grad_fn._saved_result is not None
+    y.sum().backward()
+    expected = rl.exp(rl.tensor(4.0)) * 6
+    assert rl.allclose(x.grad, expected.expand(2))
+
+
+def test_a_budget_counts_records_that_were_looked_at():
+    def told(looks):
+        with pytest.raises(rl.BudgetError) as error, rl.memory.budget("32KiB"):
+            y = rl.ones(64, 64, requires_grad=True)
+            for _ in range(6):
+                y = y.exp().sin()
+                if looks:
+                    assert y.grad_fn.next_functions
+            y.sum().backward()
+        return str(error.value)
+
+    assert told(False) == told(True)

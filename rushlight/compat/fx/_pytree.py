@@ -32,7 +32,7 @@ def register_pytree_flatten_spec(
 
 def _keys(spec: TreeSpec) -> Any:
     """The keys of a dict's structure; a defaultdict's factory stands before them."""
-    return spec.context[1] if spec.kind is defaultdict else spec.context
+    return spec.context[1] if spec.type is defaultdict else spec.context
 
 
 def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
@@ -44,13 +44,13 @@ def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
     """
     if spec.is_leaf():
         return [pytree]
-    kind: Any = spec.kind
+    kind: Any = spec.type
     if kind in SUPPORTED_NODES:
         parts = SUPPORTED_NODES[kind](pytree, spec)
     elif isinstance(pytree, dict):
         parts = [pytree[key] for key in _keys(spec)]
     elif isinstance(pytree, (list, tuple)):
-        parts = [pytree[n] for n in range(len(spec.children))]
+        parts = [pytree[n] for n in range(len(spec.children()))]
     else:
         raise RuntimeError(
             f"{type(pytree)} does not have a flatten_fn_spec associated with it. Please register "
@@ -58,6 +58,6 @@ def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:
         )
     return [
         leaf
-        for part, child in zip(parts, spec.children, strict=True)
+        for part, child in zip(parts, spec.children(), strict=True)
         for leaf in tree_flatten_spec(part, child)
     ]

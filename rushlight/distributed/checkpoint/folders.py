@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import shutil
@@ -32,7 +33,21 @@ from typing import Any, NamedTuple
 
 from rushlight.compat.futures import Future
 from rushlight.core.errors import RushlightError
+from rushlight.core.shapes import Size
 from rushlight.distributed.checkpoint import hugging_face
+from rushlight.distributed.checkpoint.planners import (
+    DefaultLoadPlanner,
+    DefaultSavePlanner,
+    LoadItemType,
+    Metadata,
+    MetadataIndex,
+    ReadItem,
+    WriteItem,
+    WriteItemType,
+    flattened,
+    known,
+    overrides,
+)
 from rushlight.distributed.checkpoint.stateful import Stateful
 from rushlight.distributed.checkpoint.storage import HuggingFaceStorageWriter, folder_of
 from rushlight.distributed.collectives import barrier
@@ -50,24 +65,6 @@ class _Count:
     """How many saves this process began, so that ranks speak of the same one."""
 
     saves = 0
-
-
-def flattened(state: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf by its path."""
-    if isinstance(state, dict):
-        items = [(str(key), value) for key, value in state.items()]
-    elif isinstance(state, (list, tuple)):
-        items = [(str(n), value) for n, value in enumerate(state)]
-    else:
-        return {path: state}
-    found: dict[str, Any] = {}
-    for key, value in items:
-        inner = flattened(value, f"{path}.{key}" if path else key)
-        twice = next((name for name in inner if name in found), None)
-        if twice is not None:
-            raise RushlightError(f"checkpoint: two values of the state have the name {twice!r}")
-        found.update(inner)
-    return found
 
 
 def shares(sizes: dict[str, int], ranks: int) -> dict[str, int]:
@@ -101,20 +98,45 @@ def save(
             `load_state_dict` (a module, an optimiser) stands for its state.
         checkpoint_id (path): The folder, which is replaced where it exists.
         storage_writer (FileSystemWriter): The folder, in place of `checkpoint_id`.
-        planner: Has no effect.
+        planner (DefaultSavePlanner): What is written of the state. See Note [Planners].
         process_group (ProcessGroup): The ranks; the default group without it.
         no_dist (bool): Whether this process writes all by itself.
     """
     folder = folder_of("checkpoint.save", checkpoint_id, storage_writer)
     group = None if no_dist else _group(process_group)
+    planner = known("checkpoint.save", planner, DefaultSavePlanner)
     if isinstance(storage_writer, HuggingFaceStorageWriter):
-        first, leaves = group is None or group.rank() == 0, flattened(_asked(state_dict))
-        with no_grad():
-            hugging_face.write(leaves, folder, storage_writer.numbers, first)
-        if group is not None:
-            barrier(group)
+        changed = overrides(planner, DefaultSavePlanner, ("resolve_data", "lookup_object"))
+        if changed:
+            raise RushlightError(
+                f"checkpoint.save: {type(planner).__name__} overrides {changed}, but a "
+                "HuggingFaceStorageWriter writes whole tensors; override transform_object"
+            )
+        _write_whole(_asked(state_dict), folder, storage_writer, planner, group)
         return
-    _save(_asked(state_dict), folder, group, _number())
+    _save(_asked(state_dict), folder, planner, group, _number())
+
+
+def _write_whole(
+    state: dict[str, Any],
+    folder: Path,
+    writer: HuggingFaceStorageWriter,
+    planner: DefaultSavePlanner,
+    group: ProcessGroup | None,
+) -> None:
+    first = group is None or group.rank() == 0
+    planner.set_up_planner(state, None, first)
+
+    def resolved_as(name: str, whole: Tensor) -> Tensor:
+        item = WriteItem(MetadataIndex(name), WriteItemType.TENSOR)
+        return planner.transform_object(item, whole)
+
+    with no_grad():
+        hugging_face.write(
+            flattened(planner.state_dict), folder, writer.numbers, first, resolved_as
+        )
+    if group is not None:
+        barrier(group)
 
 
 def save_state_dict(
@@ -133,9 +155,15 @@ def save_state_dict(
         process_group (ProcessGroup): The ranks.
         coordinator_rank (int): Has no effect.
         no_dist (bool): Whether this process writes all by itself.
-        planner: Has no effect.
+        planner (DefaultSavePlanner): What is written of the state.
     """
-    save(state_dict, storage_writer=storage_writer, process_group=process_group, no_dist=no_dist)
+    save(
+        state_dict,
+        storage_writer=storage_writer,
+        planner=planner,
+        process_group=process_group,
+        no_dist=no_dist,
+    )
 
 
 def async_save(
@@ -152,10 +180,11 @@ def async_save(
         state_dict (dict): The state, the same on all ranks; as in `save`.
         checkpoint_id (path): The folder, which is replaced where it exists.
         storage_writer (FileSystemWriter): The folder, in place of `checkpoint_id`.
-        planner: Has no effect.
+        planner (DefaultSavePlanner): What is written of the copies.
         process_group (ProcessGroup): The ranks; the default group without it.
     """
     folder = folder_of("checkpoint.async_save", checkpoint_id, storage_writer)
+    planner = known("checkpoint.async_save", planner, DefaultSavePlanner)
     group, number = _group(process_group), _number()
     with no_grad():
         kept = _copied(_asked(state_dict))
@@ -163,7 +192,7 @@ def async_save(
 
     def run() -> None:
         try:
-            _save(kept, folder, group, number)
+            _save(kept, folder, planner, group, number)
         except BaseException as error:
             future.set_exception(error)
         else:
@@ -221,10 +250,17 @@ def _pieces(name: str, value: DTensor, group: ProcessGroup | None) -> list[tuple
     return list(found.values())
 
 
-def _save(state: dict[str, Any], folder: Path, group: ProcessGroup | None, number: int) -> None:
+def _save(
+    state: dict[str, Any],
+    folder: Path,
+    planner: DefaultSavePlanner,
+    group: ProcessGroup | None,
+    number: int,
+) -> None:
     """See Note [Checkpoint folders]."""
     rank, size = (0, 1) if group is None else (group.rank(), group.size())
-    leaves = flattened(state)
+    planner.set_up_planner(state, None, rank == 0)
+    leaves = flattened(planner.state_dict)
     tensors = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, Tensor)}
     cut = {n: _pieces(n, t, group) for n, t in tensors.items() if isinstance(t, DTensor)}
     sizes = {n: t.numel() * t.element_size() for n, t in tensors.items() if n not in cut}
@@ -235,12 +271,14 @@ def _save(state: dict[str, Any], folder: Path, group: ProcessGroup | None, numbe
     if rank == 0:
         problem = _tried(rank, lambda: _begin(made))
     _check(folder, step.from_first("begun", problem))
-    own = {name: tensors[name].detach().contiguous() for name in owner if owner[name] == rank}
-    for name, pieces in cut.items():
-        if rank in [writer for writer, _ in pieces]:
-            part: Any = tensors[name]
-            own[name] = part._local_tensor.detach().contiguous()
-    problem = _tried(rank, lambda: save_file(own, made / f"part{rank}.safetensors"))
+    mine = [name for name in owner if owner[name] == rank]
+    mine += [n for n, pieces in cut.items() if rank in [writer for writer, _ in pieces]]
+
+    def write_own() -> None:
+        own = {name: _resolved(planner, name, tensors[name]) for name in mine}
+        save_file(own, made / f"part{rank}.safetensors")
+
+    problem = _tried(rank, write_own)
     problem = step.to_first("written", problem)
     if rank == 0 and not problem:
         files = {name: f"part{writer}.safetensors" for name, writer in owner.items()}
@@ -250,9 +288,33 @@ def _save(state: dict[str, Any], folder: Path, group: ProcessGroup | None, numbe
             "parts": {name: [piece for _, piece in pieces] for name, pieces in cut.items()},
             "shapes": {name: list(tensor.shape) for name, tensor in tensors.items()},
         }
-        rest = {name: leaf for name, leaf in leaves.items() if name not in tensors}
-        problem = _tried(rank, lambda: _end(made, folder, index, rest))
+        rest = [name for name in leaves if name not in tensors]
+        problem = _tried(
+            rank, lambda: _end(made, folder, index, {name: _value(planner, name) for name in rest})
+        )
     _check(folder, step.from_first("whole", problem))
+
+
+def _resolved(planner: DefaultSavePlanner, name: str, value: Tensor) -> Tensor:
+    """A tensor as it is written, in the shape that the index tells."""
+    part = value._local_tensor if isinstance(value, DTensor) else value
+    kind = WriteItemType.SHARD if isinstance(value, DTensor) else WriteItemType.TENSOR
+    found = planner.resolve_data(WriteItem(MetadataIndex(name), kind))
+    if not isinstance(found, Tensor) or found.shape != part.shape:
+        raise RushlightError(
+            f"{type(planner).__name__}.resolve_data must give {name} as a tensor of shape "
+            f"{list(part.shape)}, got {found!r:.80}"
+        )
+    return found.detach().contiguous()
+
+
+def _value(planner: DefaultSavePlanner, name: str) -> Any:
+    """A number or a string, from the bytes that the planner gives."""
+    found: Any = planner.resolve_data(WriteItem(MetadataIndex(name), WriteItemType.BYTE_IO))
+    if not isinstance(found, io.BytesIO):
+        return found
+    found.seek(0)
+    return read(found, weights_only=False)  # bytes of this process
 
 
 def _begin(made: Path) -> None:
@@ -345,13 +407,14 @@ def load(
             with `state_dict` and `load_state_dict` takes its state.
         checkpoint_id (path): The folder.
         storage_reader (FileSystemReader): The folder, in place of `checkpoint_id`.
-        planner (DefaultLoadPlanner): Whether keys may be missing in the folder.
+        planner (DefaultLoadPlanner): Whether keys may be missing in the folder, and where what is
+            read goes. See Note [Planners].
         process_group: Has no effect: every rank reads what it needs.
         no_dist (bool): Has no effect.
     """
     asked = _asked(state_dict)
-    partial = bool(getattr(planner, "allow_partial_load", False))
-    _load(asked, folder_of("checkpoint.load", checkpoint_id, storage_reader), partial)
+    folder = folder_of("checkpoint.load", checkpoint_id, storage_reader)
+    _load(asked, folder, known("checkpoint.load", planner, DefaultLoadPlanner))
     for key, value in state_dict.items():
         if isinstance(value, Stateful):
             value.load_state_dict(asked[key])
@@ -389,28 +452,44 @@ def _read_index(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     raise RushlightError(f"checkpoint.load: {folder} is no whole checkpoint: no {INDEX}")
 
 
-def _load(state_dict: dict[str, Any], folder: Path, partial: bool) -> None:
+def _load(state_dict: dict[str, Any], folder: Path, planner: DefaultLoadPlanner) -> None:
     index, rest = _read_index(folder)
-    wanted = flattened(state_dict)
-    missing = sorted(name for name in wanted if name not in index["shapes"] and name not in rest)
-    if missing and partial:
+    shapes: dict[str, Size | None] = {name: Size(shape) for name, shape in index["shapes"].items()}
+    planner.loaded = {}
+    planner.set_up_planner(state_dict, Metadata(shapes | dict.fromkeys(rest)), _is_first())
+    wanted = flattened(planner.state_dict)
+    missing = sorted(name for name in wanted if name not in shapes and name not in rest)
+    if missing and planner.allow_partial_load:
         wanted = {name: leaf for name, leaf in wanted.items() if name not in missing}
     elif missing:
         raise KeyError(f"checkpoint.load: {folder} has no {', '.join(missing)}")
     files: dict[str, list[tuple[str, _Piece]]] = {}
+    values = []
     for name, leaf in wanted.items():
-        if not isinstance(leaf, Tensor):
-            if name not in rest:
-                raise RushlightError(f"checkpoint.load: {name} is a tensor in {folder}")
-        else:
+        if isinstance(leaf, Tensor):
             for piece in _saved_pieces(name, leaf, index, folder):
                 files.setdefault(piece.file, []).append((name, piece))
+        elif name not in rest:
+            raise RushlightError(f"checkpoint.load: {name} is a tensor in {folder}")
+        else:
+            values.append(name)
     with no_grad():
         for file, inside in files.items():
             found = load_file(folder / file, "cpu")
             for name, piece in inside:
-                _copy_common(wanted[name], found[name], piece)
-    _replaced(state_dict, rest, "")
+                _copy_common(planner, name, wanted[name], found[name], piece)
+    for name in values:
+        where, stream = MetadataIndex(name), io.BytesIO()
+        write(rest[name], stream)
+        stream.seek(0)
+        item = ReadItem(LoadItemType.BYTE_IO, where, Size([0]), where, Size([0]), Size([0]))
+        planner.load_bytes(item, stream)
+    _replaced(planner.original_state_dict, planner.loaded, "")
+
+
+def _is_first() -> bool:
+    group = default_group()
+    return group is None or group.rank() == 0
 
 
 def _saved_pieces(name: str, leaf: Tensor, index: dict[str, Any], folder: Path) -> list[_Piece]:
@@ -431,21 +510,35 @@ def _saved_pieces(name: str, leaf: Tensor, index: dict[str, Any], folder: Path) 
     return found
 
 
-def _copy_common(target: Any, saved: Any, piece: _Piece) -> None:
+def _copy_common(
+    planner: DefaultLoadPlanner, name: str, target: Tensor, saved: Tensor, piece: _Piece
+) -> None:
     """Copy what a saved piece and the wanted tensor, or this rank's part of it, have in common."""
-    mine = target.detach()
-    first = [0] * len(piece.shape)
+    shape, first = list(target.shape), [0] * len(piece.shape)
     if isinstance(target, DTensor):
-        mine = target._local_tensor.detach()
-        first = [part.start for part in target._layout.pieces()]
+        parts = target._layout.pieces()
+        shape, first = [part.length for part in parts], [part.start for part in parts]
+    there, here, lengths = [], [], []
     for dim, (start, length) in enumerate(zip(piece.start, piece.shape, strict=True)):
         low = max(start, first[dim])
-        high = min(start + length, first[dim] + mine.shape[dim])
+        high = min(start + length, first[dim] + shape[dim])
         if low >= high:
             return
-        mine = mine.narrow(dim, low - first[dim], high - low)
+        there.append(low - start)
+        here.append(low - first[dim])
+        lengths.append(high - low)
         saved = saved.narrow(dim, low - start, high - low)
-    mine.copy_(saved)
+    item = ReadItem(
+        LoadItemType.TENSOR,
+        MetadataIndex(name, Size(first)),
+        Size(here),
+        MetadataIndex(name, Size(piece.start)),
+        Size(there),
+        Size(lengths),
+    )
+    mine = planner.resolve_tensor(item)
+    mine.detach().copy_(saved)
+    planner.commit_tensor(item, mine)
 
 
 def _is_plain(name: str) -> bool:
@@ -456,7 +549,7 @@ def _is_plain(name: str) -> bool:
 def _replaced(state: Any, rest: dict[str, Any], path: str) -> Any:
     """A state with what was saved in the places of numbers and strings; dicts and lists change."""
     if not isinstance(state, (dict, list, tuple)):
-        return state if isinstance(state, Tensor) else rest[path]
+        return state if isinstance(state, Tensor) else rest.get(path, state)
     items = state.items() if isinstance(state, dict) else enumerate(state)
     made = {
         key: _replaced(value, rest, f"{path}.{key}" if path else str(key)) for key, value in items

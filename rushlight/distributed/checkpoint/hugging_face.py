@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,13 @@ from rushlight.tensor import Tensor
 _INDEX = "model.safetensors.index.json"
 
 
-def write(leaves: Mapping[str, Any], folder: Path, numbers: Mapping[str, int], first: bool) -> None:
+def write(
+    leaves: Mapping[str, Any],
+    folder: Path,
+    numbers: Mapping[str, int],
+    first: bool,
+    resolved: Callable[[str, Tensor], Tensor],
+) -> None:
     """Write tensors; parts are put together one after another, and rank 0, the first, writes.
 
     Args:
@@ -23,13 +29,15 @@ def write(leaves: Mapping[str, Any], folder: Path, numbers: Mapping[str, int], f
         folder (Path): The folder.
         numbers (mapping): The number of each tensor's file; 1 without one.
         first (bool): Whether this rank writes.
+        resolved (callable): A whole tensor as it is written, of its name and it.
     """
     files: dict[int, dict[str, Tensor]] = {}
     for name, leaf in leaves.items():
         if isinstance(leaf, Tensor):
             whole: Any = leaf.full_tensor() if isinstance(leaf, DTensor) else leaf
             if first:
-                files.setdefault(numbers.get(name, 1), {})[name] = whole.detach().cpu().contiguous()
+                made = resolved(name, whole).detach().cpu().contiguous()
+                files.setdefault(numbers.get(name, 1), {})[name] = made
     if not first:
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -263,14 +263,18 @@ class MemoryFormat:
         self.name = name
         self.order = order
 
-    # Where a pickle finds the class and its instances.
-    __module__, __qualname__ = "rushlight", "memory_format"
+    __module__, __qualname__ = "rushlight", "memory_format"  # where a pickle finds the class
 
-    def __reduce__(self) -> str:
-        return self.name
+    def __reduce__(self) -> Any:
+        return _format, (self.name,)
 
     def __repr__(self) -> str:
         return f"{SHOWN_PACKAGE[-1]}.{self.name}"
+
+
+def _format(name: str) -> MemoryFormat:
+    found: MemoryFormat = globals()[name]
+    return found
 
 
 contiguous_format = MemoryFormat("contiguous_format")

@@ -78,6 +78,19 @@ def _is_index(key: Any) -> bool:
     )
 
 
+def _end(end: Any) -> int | None:
+    """A number of a slice."""
+    if end is None:
+        return None
+    try:
+        return operator.index(end)
+    except TypeError:
+        raise TypeError(
+            "index: slice indices must be integers or None or have an __index__ method, got "
+            f"{end!r:.80} of type {type(end).__name__}"
+        ) from None
+
+
 def _normal(x: Value, key: Any) -> Any:
     """One entry of a key as int, slice, None, Ellipsis, bool or tensor."""
     if isinstance(key, Value):
@@ -89,12 +102,7 @@ def _normal(x: Value, key: Any) -> Any:
     if type(key) is int or key is None or key is Ellipsis or isinstance(key, bool):
         return key
     if isinstance(key, slice):
-        return slice(
-            *[
-                None if end is None else operator.index(end)
-                for end in (key.start, key.stop, key.step)
-            ]
-        )
+        return slice(*[_end(end) for end in (key.start, key.stop, key.step)])
     if _is_index(key):
         return int(key.__index__())
     # a NumPy number.
@@ -202,7 +210,7 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
     """
     left: Left = []
     picked: Left = []
-    dim = 0
+    dim, given, taken = 0, x, 0  # the dimensions that ints removed are counted in errors
     for key in keys:
         if isinstance(key, Value) and key._spec.dtype in INDEX and not key._spec.shape:
             if key._spec.hidden and writing:
@@ -225,9 +233,11 @@ def basic(x: Value, keys: list[Any], writing: bool = False) -> tuple[Value, Left
             size = x._spec.shape[dim]
             if not -size <= key < size:
                 raise IndexError(
-                    f"index: {key} is out of range for dimension {dim} of size {size} ({x._spec!r})"
+                    f"index: {key} is out of range for dimension {dim + taken} of size {size} "
+                    f"({given._spec!r})"
                 )
             x = views.select(x, dim, key)
+            taken += 1
         elif key._spec.dtype is bool_:
             x, dim = _mask(x, dim, key, left)
         elif key._spec.dtype in INDEX and not key._spec.shape:
@@ -260,32 +270,39 @@ WHOLE = slice(None)
 
 
 def part(x: Value, keys: Sequence[Any]) -> Value | None:
-    """The view of x by ints, slices, None and `...`; None where a key is refused."""
-    made, dim = x, 0
+    """The view of x by ints, slices, None and `...`; None where a key is refused, or is another."""
     left = len(x._spec.shape)
     for key in keys:
-        if key is not None and key is not Ellipsis:
+        kind = key.__class__
+        if kind is slice or kind is int:
             left -= 1
+        elif key is not None and key is not Ellipsis:
+            return None
     if left < 0:
         return None
+    made, dim = x, 0
     for key in keys:
-        if key.__class__ is int:
-            picked = views.pick(made, dim, key)
-            if picked is None:
-                return None
-            made = picked
+        if key.__class__ is slice:
+            if key != WHOLE:
+                try:
+                    start, stop, step = key.indices(made._spec.shape[dim])
+                except (TypeError, ValueError):  # of floats, or a step of 0
+                    return None
+                if step < 0:
+                    return None
+                count = stop - start if step == 1 else -((start - stop) // step)
+                made = views.slice_dim(made, dim, start, count if count > 0 else 0, step)
+            dim += 1
         elif key is None:
             made = views.unsqueeze(made, dim)
             dim += 1
         elif key is Ellipsis:
             dim, left = dim + left, 0
         else:
-            if key != WHOLE:
-                if key.step is not None and key.step <= 0:
-                    return None
-                start, stop, step = key.indices(made._spec.shape[dim])
-                made = views.slice_dim(made, dim, start, max(0, -(-(stop - start) // step)), step)
-            dim += 1
+            picked = views.pick(made, dim, key)
+            if picked is None:
+                return None
+            made = picked
     return made if made is not x else views.view(x, x._spec.shape)
 
 

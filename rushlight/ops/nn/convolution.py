@@ -60,11 +60,12 @@ def _check_operands(
             f"{op}: input {x._spec!r} (batch, channels, {_SPATIAL[rank]}) and weight "
             f"{weight._spec!r} do not fit with groups={groups}"
         )
-    if bias is not None and bias._spec.dtype is not x._spec.dtype:
-        raise DTypeError(
-            f"{op}: input {x._spec!r} and bias {bias._spec!r} must have one type; cast with "
-            ".to(dtype)"
-        )
+    for name, given in (("weight", weight), ("bias", bias)):
+        if given is not None and given._spec.dtype is not x._spec.dtype:
+            raise DTypeError(
+                f"{op}: input {x._spec!r} and {name} {given._spec!r} must have one type; cast with "
+                ".to(dtype)"
+            )
     if bias is not None and bias._spec.shape != (outs,):
         raise ShapeError(
             f"{op}: bias {bias._spec!r} must have one number for each of the {outs} output channels"

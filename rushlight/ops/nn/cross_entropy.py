@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight.core.cache import cached
-from rushlight.core.dtypes import FLOAT, INDEX, DType, float32, int32, int64, uint8
+from rushlight.core.dtypes import FLOAT, INDEX, DType, float32, int32, int64, integer_range, uint8
 from rushlight.core.errors import DTypeError, RushlightError, ShapeError
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Scratch
@@ -185,7 +185,15 @@ def _class_last(input: Value, target: Value) -> tuple[Value, Value]:
     return views.reshape(input, (-1, shape[1])), views.reshape(target, (-1,))
 
 
-def _check_classes(op: str, input: Value, target: Value, weight: Value | None) -> None:
+def _fits(number: int, dtype: DType) -> bool:
+    least, most = integer_range(dtype)
+    return least <= number <= most
+
+
+def _classes(
+    op: str, input: Value, target: Value, weight: Value | None, ignore_index: int
+) -> Value:
+    """The target, checked; in int64 where its dtype does not hold `ignore_index`."""
     shape, wanted = input._spec.shape, target._spec.shape
     expected = shape[:1] + shape[2:] if len(shape) > 1 else ()
     if not shape or wanted != expected:
@@ -193,7 +201,7 @@ def _check_classes(op: str, input: Value, target: Value, weight: Value | None) -
             f"{op}: input {input._spec!r} (batch, classes, ...) needs a target of shape "
             f"{list(expected)}, got {target._spec!r}"
         )
-    if target._spec.dtype not in INDEX:
+    if target._spec.dtype not in (*INDEX, uint8):
         raise DTypeError(
             f"{op}: the target must hold class indices (int64), got {target._spec!r}; cast with "
             ".long()"
@@ -203,6 +211,8 @@ def _check_classes(op: str, input: Value, target: Value, weight: Value | None) -
         raise ShapeError(
             f"{op}: weight {weight._spec!r} must have one number for each of the {classes} classes"
         )
+    held = target._spec.dtype is not uint8 and _fits(ignore_index, target._spec.dtype)
+    return target if held else e.cast(target, int64)
 
 
 @composite("cross_entropy", method=False, top=False, pure=True, autocast="dtype")
@@ -242,7 +252,7 @@ def cross_entropy(
         weight = e.cast(weight, dtype)
     if target._spec.dtype.kind == "f":
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing, dtype)
-    _check_classes("cross_entropy", input, target, weight)
+    target = _classes("cross_entropy", input, target, weight, ignore_index)
     x, classes = _class_last(input, target)
     loss, level = call_rows(
         _cross_entropy(ignore_index, wide), (x, views.unsqueeze(classes, 1)), 1, False
@@ -328,8 +338,7 @@ def nll_loss(
         tensor(0.6931)
     """
     reduction = chosen(size_average, reduce, reduction)
-    target = e.cast(target, int64) if target._spec.dtype is uint8 else target
-    _check_classes("nll_loss", input, target, weight)
+    target = _classes("nll_loss", input, target, weight, ignore_index)
     x, classes = _class_last(input, target)
     kept = e.ne(classes, ignore_index)
     safe = e.select(kept, classes, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,8 @@ from rushlight.core.dtypes import (
     promote,
     result_type,
 )
-from rushlight.core.errors import DTypeError, RushlightError
+from rushlight.core.errors import DTypeError, RushlightError, UnsupportedDType
+from rushlight.ops.create import creation
 from rushlight.ops.family.declare import elementwise
 from rushlight.ops.family.older import rearranged
 from rushlight.ops.pointwise import arithmetic as e
@@ -330,21 +332,21 @@ def lerp(input: Value, end: Value, weight: Any) -> Value:
 
 
 def _factor(op: str, factor: Any, *operands: Any) -> Any:
-    """A factor of the operands' kind, for it does not change the result's type; else refused."""
+    """A factor in the operands' type, for it does not change the result's; else refused."""
     if isinstance(factor, Value):
         no_gradient(op, "value", factor)
         return factor
-    if not isinstance(factor, (float, complex)):
-        return factor
-    kinds = {"f" if isinstance(v, float) else v._spec.dtype.kind for v in operands}
+    found = [v._spec.dtype for v in operands if isinstance(v, Value)]
+    kinds = {dtype.kind for dtype in found}
+    kinds.update("f" for v in operands if isinstance(v, float))
     if isinstance(factor, complex) and "c" not in kinds:
         raise RushlightError(f"{op}: {factor} is complex, and the operands are not; cast one")
-    if isinstance(factor, complex) or kinds & {"f", "c"}:
+    if kinds & {"f", "c"}:
         return factor
-    if not factor.is_integer():
-        raise RushlightError(
-            f"{op}: {factor} is no integer, and the operands are integers; cast one to float"
-        )
+    dtype = functools.reduce(promote, found)
+    if dtype is bool_:
+        raise UnsupportedDType(f"{op}: bool is not supported; cast to an integer or a float")
+    creation.check_holds(op, factor, factor, dtype)
     return int(factor)
 
 

@@ -65,12 +65,14 @@ def get_item(x: Value, key: Any) -> Value:
             if k._spec.dtype not in INDEX or not k._spec.shape:
                 return subscript.get_item(x, key)
             indices += 1
-        elif not _is_plain(k):
-            return subscript.get_item(x, key)
     if not indices:
         made = subscript.part(x, keys)
         return subscript.get_item(x, key) if made is None else made
-    return _get_at(x, *(keys if indices == len(keys) else map(_as_part, keys)))
+    if indices == len(keys):
+        return _get_at(x, *keys)
+    if all(isinstance(k, Value) or _is_plain(k) for k in keys):
+        return _get_at(x, *map(_as_part, keys))
+    return subscript.get_item(x, key)
 
 
 def _as_part(key: Any) -> Any:
@@ -83,16 +85,12 @@ def set_item(x: Value, key: Any, value: Any) -> None:
     """x[key] = value; at ints and slices it is a write to a view."""
     keys = key if key.__class__ is tuple else (key,)
     number = value.__class__ is float or value.__class__ is int
-    usual = all(map(_is_plain, keys)) and (not number or x._spec.dtype.kind == "f")
-    if usual and (number or isinstance(value, Value)):
+    if isinstance(value, Value) or (number and x._spec.dtype.kind == "f"):
         seen = subscript.part(x, keys)
-        if seen is not None and not number and len(value._spec.shape) > len(seen._spec.shape):
-            seen = None
-        if seen is not None and inplace.copied_at_once(seen, value):
-            return
-        # A write refuses memory that overlaps itself.
-        inplace.check_record(x, "x[...] = value")
-        if seen is not None:
-            inplace.copy_(seen, value)
+        if seen is not None and (number or len(value._spec.shape) <= len(seen._spec.shape)):
+            if not inplace.copied_at_once(seen, value):
+                # A write refuses memory that overlaps itself.
+                inplace.check_record(x, "x[...] = value")
+                inplace.copy_(seen, value)
             return
     subscript.set_item(x, key, value)

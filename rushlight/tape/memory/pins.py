@@ -147,7 +147,7 @@ class Pins:
         """All pinned storages; with `frames` also those that a frame can give up."""
         found: set[Storage] = set()
         for _, inputs, more, _ in cls.running:
-            read = operands_of(inputs, more) if inputs.__class__ is Node else inputs
+            read = operands_of(inputs, more) if isinstance(inputs, Node) else inputs
             found.update([value._memory for value in read])
         for pins in cls._alive():
             for group in pins.groups:
@@ -171,7 +171,7 @@ class Pins:
         others = {
             value._memory
             for _, more, gradients, _ in cls.running[:-1]
-            for value in (operands_of(more, gradients) if more.__class__ is Node else more)
+            for value in (operands_of(more, gradients) if isinstance(more, Node) else more)
         }
         for pins in cls._alive():
             others.update(*pins.groups)

@@ -56,7 +56,7 @@ from rushlight.devices.shared.allocator import Pool, Storage, room_for
 from rushlight.tape.memory.recipe import Recipe, bytes_with_recipe, readers, with_recipe
 from rushlight.tape.record.op import Grad, Plan, Plans, writes_over
 from rushlight.tape.record.state import STATE, WALK
-from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.record.value import Leaf, Node, Output, Value, is_of_op
 
 Key = tuple[Recipe, int]  # a result of a recipe
 
@@ -207,7 +207,7 @@ def records(pool: Pool, inputs: Sequence[Value] = ()) -> list[Node]:
         savers = [s.recipe.saved for s in with_recipe(pool) if s.recipe.saved is not None]
         heads = [saver() for saver in savers] + [_node_of(value._node) for value in inputs]
         found = _reached(heads)
-    nodes = [node for node in found if node.__class__ is Node and node.plan.pool is pool]
+    nodes = [node for node in found if is_of_op(node) and node.plan.pool is pool]
     return [node for node in nodes if node.saved is not None]
 
 
@@ -216,7 +216,7 @@ def _reached(stack: list[Any]) -> list[Any]:
     found: dict[Any, None] = {}
     while stack and len(found) < _MOST_CALLS:
         node = stack.pop()
-        if node not in found and node.__class__ is Node:
+        if node not in found and is_of_op(node):
             found[node] = None
             stack += _edges(node)
     return list(found)

@@ -85,6 +85,7 @@ class Plan:
         "rooms",
         "roomy",  # whether another plan, with the same bits, is taken where there is little room
         "second",
+        "shadows",  # of the operands and the results
         "size",  # the only number after the addresses; None where there are none or several
         "static",
         "stride",  # bytes per unit of a moving view's parameter, else 0: Note [Moving views]
@@ -116,6 +117,7 @@ class Plan:
         self.op = op
         self.ins = tuple(ins)
         self.outs = tuple(outs)
+        self.shadows = [Shadow(spec) for spec in (*ins, *outs)]
         # None for a view: the outputs have the first input's storage at `offsets` (bytes).
         self.plain = launch
         self.launch = launch

@@ -110,8 +110,8 @@ def user_frame(frame: FrameType) -> FrameType:
     """
     known = OURS.get
     while True:
-        file = frame.f_code.co_filename
-        if not known(file) and not (file not in OURS and is_ours(file)):
+        own = known(frame.f_code.co_filename)
+        if not own and (own is False or not is_ours(frame.f_code.co_filename)):
             return frame
         outer = frame.f_back
         if outer is None:

@@ -20,6 +20,7 @@ import weakref
 from types import CodeType
 from typing import Any, ClassVar
 
+from rushlight.core.cache import cached
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.record.hook_tables import (
@@ -203,7 +204,8 @@ class Node:
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """Per input: its node, or None, and the index of the result there."""
         return tuple(
-            (e.node, e.index) if type(e) is Output else (e, 0) for e in self.edges[: self.arity]
+            (shown(e.node), e.index) if type(e) is Output else (shown(e), 0)
+            for e in self.edges[: self.arity]
         )
 
     @property
@@ -227,6 +229,31 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
+
+
+# The class of a leaf's node has PyTorch's name, as `shown` gives it to the others.
+Leaf.__name__ = Leaf.__qualname__ = Leaf.op_name
+
+
+def shown(node: Any) -> Any:
+    """A record as a user gets it: from here on of a class of its op, which has PyTorch's name.
+
+    A call makes a plain `Node`, so that this costs nothing where nobody looks.
+    """
+    if isinstance(node, Node) and not hasattr(node.__class__, "of_op"):
+        kind = node.__class__
+        node.__class__ = _class_of(getattr(kind, "seen", kind), node.name())
+    return node
+
+
+@cached
+def _class_of(kind: type, name: str) -> Any:
+    return type(name, (kind,), {"__slots__": (), "of_op": True})
+
+
+def is_of_op(node: Any) -> bool:
+    """Whether it is the record of an op, not a leaf and not of a user's function."""
+    return isinstance(node, Node) and node.plan.op.inputs is None
 
 
 def is_leaf(value: Value) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import Any, NamedTuple
 
+from rushlight.core.cache import Cache
 from rushlight.core.errors import RushlightError
 from rushlight.tape.record.needed import Needed
 from rushlight.tape.record.state import STATE, Changed
@@ -54,6 +55,7 @@ class PerExample:
     ) -> None:
         self.cls = cls
         self.__name__, self.__doc__ = cls.__name__, cls.__doc__
+        self._plans = Cache()  # of this call alone
         self.stack: Levels = STATE.get().batch
         self.joint = levels_in([*args, *results])
         self.ins, self.outs, self.saved = (

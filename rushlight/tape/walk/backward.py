@@ -48,7 +48,6 @@ from rushlight.tape.program.derivative import (
 from rushlight.tape.program.trace import trace
 from rushlight.tape.record.call import make_view
 from rushlight.tape.record.needed import Needed, fits, fitted, make_dense
-from rushlight.tape.record.op import Shadow
 from rushlight.tape.record.state import STATE, WALK, State
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 from rushlight.tape.walk.edges import key_of
@@ -354,15 +353,18 @@ class Walk:
     def _run_node(self, node: Node) -> Parts:
         """A gradient per operand, and whether it is a fresh buffer."""
         grads = self._collect_outputs(node)
-        nothing = (None,) * len(node.edges), (False,) * len(node.edges)
-        if not self._prepare(node, grads):
-            return nothing
-        if node.hooks is not None and node.hooks.before:
+        hooks, wanted = node.hooks, self.wanted
+        if hooks is None and wanted is None:
+            if grads[0] is None and not any(g is not None for g in grads):
+                return _nothing(node)
+        elif not self._prepare(node, grads):
+            return _nothing(node)
+        if hooks is not None and hooks.before:
             grads = run_before(node, grads)
             if all(g is None for g in grads):
-                return nothing
-        asked = self.wanted is not None and node in self.wanted
-        mine = node in self.owned and self.in_place and node.hooks is None and not asked
+                return _nothing(node)
+        asked = wanted is not None and node in wanted
+        mine = node in self.owned and self.in_place and hooks is None and not asked
         try:
             parts, fresh = differentiated(node, grads, self.retain, mine)
             if Mode.on and not is_judged(node, grads):
@@ -370,8 +372,9 @@ class Walk:
         except Exception as error:
             tell_place(error, node)
             raise
-        if node.hooks is not None and node.hooks.after:
-            return run_after(node, parts, grads), nothing[1]  # a hook may have kept its argument
+        if hooks is not None and hooks.after:
+            # A hook may have kept its argument.
+            return run_after(node, parts, grads), _nothing(node)[1]
         return parts, fresh
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
@@ -541,6 +544,10 @@ def _writable(grad: Value) -> bool:
     )
 
 
+def _nothing(node: Node) -> Parts:
+    return (None,) * len(node.edges), (False,) * len(node.edges)
+
+
 def differentiated(
     node: Node, grads: list[Value | None], retain: bool, mine: bool = False
 ) -> Parts:
@@ -552,22 +559,21 @@ def differentiated(
     state, grad, params = STATE.get(), node.grad, node.params
     if grad.dense:
         make_dense(grads)
-    traced = grad.programs is not None and (not params or grad.hands_on or bool(grad.fused))
-    region = None if state.grad or Mode.on or not state.regional else state.region
-    if traced and region is not None and region.witness is None:
-        return _in_region(node, grads, retain, mine, state)
-    usual = not (state.special or state.grad or node.dropped is not None)
-    if usual and traced:
-        key = program_key(grads)
-        if key not in grad.programs:
-            made = _traced(node, grads, key, *saves_of(node))
-            if made is not None:
-                if not retain:
-                    node.saved, node.outs = None, ()
-                return made
-        found = by_program(node, grads, retain)
-        if found is not None:
-            return found
+    if grad.programs is not None and (not params or grad.hands_on or bool(grad.fused)):
+        region = None if state.grad or Mode.on or not state.regional else state.region
+        if region is not None and region.witness is None:
+            return _in_region(node, grads, retain, mine, state)
+        if not (state.special or state.grad or node.dropped is not None):
+            key = program_key(grads)
+            if key not in grad.programs:
+                made = _traced(node, grads, key, *saves_of(node))
+                if made is not None:
+                    if not retain:
+                        node.saved, node.outs = None, ()
+                    return made
+            found = by_program(node, grads, retain)
+            if found is not None:
+                return found
     parts, fresh = _by_rule(node, grads, *saves_of(node))
     if not retain:
         node.saved, node.outs = None, ()
@@ -632,12 +638,15 @@ def _by_rule(
     state, op = STATE.get(), node.plan.op
     own = state if op.inputs is not None else state.without_autocast()  # a user's rule sees it
     try:
-        STATE.set(own)
+        if own is not state:
+            STATE.set(own)
         parts = node.grad.rule(grads, spread_values(node, outs, saved), node.params)
     finally:
-        STATE.set(state)
-    if len(parts) != len(node.plan.ins):
-        name, count = op.name, len(node.plan.ins)
+        if own is not state:
+            STATE.set(state)
+    ins = node.plan.ins
+    if len(parts) != len(ins):
+        name, count = op.name, len(ins)
         raise RushlightError(
             f"{name}: its derivative gave {len(parts)} gradients for {count} inputs"
         )
@@ -660,11 +669,17 @@ def _fit(node: Node, parts: list[Value | None], fresh: list[bool]) -> Parts:
 
 def _fresh(parts: Sequence[Value | None], others: Sequence[Value | None]) -> list[bool]:
     """Which gradients are fresh buffers: no inputs, no views, not twice."""
-    seen: dict[Storage, int] = {v._memory: 1 for v in others if v is not None}
+    seen: dict[Storage, int] = {}
+    for v in others:
+        if v is not None:
+            seen[v._memory] = 1
     for part in parts:
         if part is not None:
             seen[part._memory] = seen.get(part._memory, 0) + 1
-    return [p is not None and p._base is None and seen[p._memory] == 1 for p in parts]
+    found = []
+    for p in parts:
+        found.append(p is not None and p._base is None and seen[p._memory] == 1)
+    return found
 
 
 def saved_values(node: Node) -> list[Any]:
@@ -674,10 +689,11 @@ def saved_values(node: Node) -> list[Any]:
 
 def spread_values(node: Node, kept_outs: Sequence[Value], kept_ins: Sequence[Value]) -> list[Any]:
     plan, grad = node.plan, node.grad
-    values: list[Any] = [Shadow(spec) for spec in plan.ins]
+    values: list[Any] = plan.shadows.copy()
     for i, value in zip(grad.saves_in, kept_ins, strict=True):
         values[i] = value
-    outs: list[Any] = [Shadow(spec) for spec in plan.outs]
-    for j, value in zip(grad.saves_out, kept_outs, strict=True):
-        outs[j] = value
-    return values + outs
+    if grad.saves_out:
+        end = len(plan.ins)
+        for j, value in zip(grad.saves_out, kept_outs, strict=True):
+            values[end + j] = value
+    return values

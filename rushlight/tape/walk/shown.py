@@ -9,13 +9,14 @@
    written to `InplaceError`, as in backward.
 3. `_raw_saved_self` and so on refer to the stored value: `register_hooks(pack, unpack)` packs it,
    as in Note [Saved tensor hooks]. The record's other saves are then packed by the identity.
-4. A user's function has its own class of records, which also shows the attributes of `ctx`.
+4. A user's function has its own class of records. One that a user asked for also shows the
+   attributes of `ctx`: by a `__getattr__`, so it gets that class then (`value.shown`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from rushlight.core.errors import RushlightError
 from rushlight.tape.memory.saved_tensor_hooks import PACKED, Packed, Saving
@@ -149,16 +150,17 @@ _AS_IT_IS = Saving(lambda value: value, lambda value: value)
 
 
 class FunctionNode(Node):
-    """The record of a user's function: it is `grad_fn` and shows the attributes of `ctx`."""
+    """The record of a user's function."""
 
     __slots__ = ("context",)
 
     context: Any
+    seen: ClassVar[type[Node]]  # its class where a user gets it: `SeenFunctionNode`
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors given to `save_for_backward`, until a backward pass frees them."""
-        found: tuple[Any, ...] = self.context._left.ordered(saves_of(self)[1], self)
+        found: tuple[Any, ...] = self.context._left.ordered(saves_of(self)[1])
         return found
 
     @property
@@ -168,6 +170,12 @@ class FunctionNode(Node):
             SavedTensor(self, "operand", next(places)) if there else None
             for there in self.context._left.order
         )
+
+
+class SeenFunctionNode(FunctionNode):
+    """A record of a user's function as `grad_fn`: it shows the attributes of `ctx`."""
+
+    __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
         if name == "context":
@@ -181,6 +189,9 @@ class FunctionNode(Node):
 
     def __dir__(self) -> list[str]:
         return [*_listed(self), *self.context.__dict__]
+
+
+FunctionNode.seen = SeenFunctionNode
 
 
 def result_again(node: Node, value: Value, index: int, alone: bool) -> Value:

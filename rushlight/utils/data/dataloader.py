@@ -88,6 +88,9 @@ class DataLoader(Generic[T]):
         _check_workers(num_workers, timeout, persistent_workers, prefetch_factor)
         _check_positive("prefetch_factor", prefetch_factor)
         _check_positive("snapshot_every_n_steps", snapshot_every_n_steps)
+        if shuffle is not None and hasattr(dataset, "_shuffled"):
+            # A pipeline has its own order, and says so: the loader reads what it gives.
+            dataset, shuffle = dataset._shuffled(shuffle), None
         self.dataset: Any = dataset
         samples: Any = dataset
         self.num_workers = num_workers

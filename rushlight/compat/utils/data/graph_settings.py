@@ -6,6 +6,7 @@ import inspect
 import warnings
 from typing import Any
 
+from rushlight.compat.utils.data.datapipes.datapipe import IterDataPipe
 from rushlight.compat.utils.data.datapipes.iter.sharding import SHARDING_PRIORITIES
 from rushlight.compat.utils.data.graph import Graph, traverse_dps
 from rushlight.utils.data.sampler import drawn_seed
@@ -88,7 +89,7 @@ def apply_shuffle_settings(datapipe: Any, shuffle: bool | None = None) -> Any:
         warnings.warn(
             "`shuffle=True` was set, but the datapipe does not contain a `Shuffler`. Adding one at "
             "the end. Be aware that the default buffer size might not be sufficient for your task.",
-            stacklevel=2,
+            stacklevel=4,
         )
         datapipe = datapipe.shuffle()
         shufflers = [datapipe]
@@ -111,3 +112,5 @@ def apply_random_seed(datapipe: Any, rng: Any) -> Any:
 
 
 apply_shuffle_seed = apply_random_seed
+# What a DataLoader asks of an iterable dataset that it is to shuffle.
+IterDataPipe.register_function("_shuffled", apply_shuffle_settings)
