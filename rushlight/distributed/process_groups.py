@@ -216,6 +216,7 @@ class World:
         self.work = work
         self.worker = work()  # of groups on cards
         self.groups: dict[str, ProcessGroup] = {}
+        self.ended: dict[str, int] = {}  # the calls of groups that were left
         self.error: DistributedError | None = None
         self.running: dict[str, Call] = {}  # by group
         self.recent: collections.deque[Call] = collections.deque(maxlen=_RECENT)
@@ -347,7 +348,8 @@ class World:
             worker.end()
         if self.watch is None:
             return
-        done = {group.group_name: group.made for group in self.groups.values()}
+        # Others may be in the last call of a group that this rank has left.
+        done = self.ended | {group.group_name: group.made for group in self.groups.values()}
         others = [rank for rank in range(self.place.size) if rank != self.place.rank]
         patience = max((group.timeout for group in self.groups.values()), default=60.0)
         whole = self.error is None and self.watch.leave(done, others, patience)
@@ -498,6 +500,7 @@ def dissolve(group: ProcessGroup | None) -> None:
     gone = [group] if group is not None and group is not default else list(_groups(default))
     for one in gone:
         default.world.groups.pop(one.group_name, None)
+        default.world.ended[one.group_name] = one.made
         if one.worker is not default.world.worker:
             one.worker.end()
         if one.transport is not default.world.transport and default.world.error is None:

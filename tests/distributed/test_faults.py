@@ -13,11 +13,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rushlight
+import rushlight.distributed as dist
 from rushlight import launch
-from rushlight.distributed import DistributedError, store_server, waiting
+from rushlight.distributed import DistributedError, planning, store_server, waiting
 from rushlight.distributed.environment import first_host, place
 from rushlight.distributed.store import Watch, Where
 from rushlight.distributed.stores import WorldStore
@@ -269,6 +272,11 @@ def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
     found = place()
     assert found is not None and (found.rank, found.size, found.host) == (3, 4, "node2")
     assert found.port == 20000 + 123456 % 20000
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "node3")  # of a step on some of the job's nodes
+    monkeypatch.setenv("SLURM_STEP_ID", "1")
+    second = place()
+    assert second is not None and (second.host, second.size) == ("node3", 4)
+    assert second.port != found.port
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("MASTER_ADDR", "host")
@@ -348,6 +356,26 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next() -> None:
         asker.close()
         busy.close()
         server.end()
+
+
+def test_a_rank_that_left_its_groups_tells_what_calls_it_made() -> None:
+    """Another rank may be in the last of them; it would say that this one did not make it."""
+
+    class Told:
+        def leave(self, done: dict[str, int], others: list[int], patience: float) -> bool:
+            self.done = done
+            return True
+
+        def close(self) -> None: ...
+
+    watch: Any = Told()
+    with planning.planned_world(2, 0, True) as group:
+        dist.all_reduce(rushlight.ones(3))
+        dist.barrier()
+        dist.destroy_process_group()
+        group.world.watch = watch
+        group.world.leave()
+    assert watch.done == {"world0": 2}
 
 
 def test_a_rank_that_answers_is_named_first() -> None:
