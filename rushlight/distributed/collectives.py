@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from rushlight.autograd.graph import increment_version
+from rushlight.core.dtypes import DType, uint8
 from rushlight.core.errors import DeviceError, DTypeError, ShapeError
 from rushlight.distributed.arenas import Arena
 from rushlight.distributed.errors import DistributedError
@@ -110,11 +112,57 @@ def _all_or_same(name: str, tensors: Sequence[Tensor], like: Tensor, count: int)
 # ---- sums ----
 
 
-def _rows(line: Line, flat: Tensor, edges: Sequence[int]) -> list[Tensor]:
+Rows = Sequence[Tensor] | None  # memory for the elements of each other rank; none was taken
+
+
+class Rooms(list[Tensor]):
+    """Bytes for what each other rank sends: of all calls of a group that are not waited for."""
+
+
+def _others(group: ProcessGroup, like: Tensor, nbytes: int, count: int) -> Rows:
+    """Memory for `count` elements of every other rank, taken when a call is made.
+
+    So what a step holds does not depend on how far the thread of asynchronous calls has come. That
+    thread makes one call after another: they have the same memory, if it is large enough. None
+    where nothing is received, or ranks share memory for so many bytes.
+    """
+    if group.size() == 1 or not count or (nbytes > _SMALL and group.may_share):
+        return None
+    device = "cpu" if group.transport.on_host else like.device
+    size = count * like.element_size()
+    found: Rooms | None = group.rooms and group.rooms()
+    if found is None or found[0].numel() < size or found[0].device != device:
+        others = range(group.size() - 1)
+        found = Rooms(empty(size, dtype=uint8, device=device) for _ in others)
+        group.rooms = weakref.ref(found)
+    return _Typed(found, size, like.dtype)
+
+
+class _Typed(list[Tensor]):
+    """The rooms as elements of a type."""
+
+    def __init__(self, rooms: Rooms, size: int, dtype: DType) -> None:
+        super().__init__(room[:size].view(dtype) for room in rooms)
+        self.rooms = rooms
+
+
+def _around(line: Line, mine: Tensor, kept: Rows) -> list[Tensor]:
+    """A row for each rank: this rank's elements, and memory for the others'.
+
+    Each has a storage of its own: a sum of two views of one would copy.
+    """
+    count = mine.numel()
+    if kept is None:
+        rows = [room(mine, count) for _ in range(line.size - 1)]
+    else:  # pieces may differ by an element
+        rows = [row[:count] for row in kept]
+    return [*rows[: line.rank], mine, *rows[line.rank :]]
+
+
+def _rows(line: Line, flat: Tensor, edges: Sequence[int], kept: Rows = None) -> list[Tensor]:
     """This rank's piece of every rank's elements; `flat` has a piece for each rank."""
     mine = flat[edges[line.rank] : edges[line.rank + 1]]
-    kept = room(flat, line.size, mine.numel())
-    rows = [mine if n == line.rank else kept[n] for n in range(line.size)]
+    rows = _around(line, mine, kept)
     sent = [
         NOTHING if n == line.rank else span(flat[edges[n] : edges[n + 1]]) for n in range(line.size)
     ]
@@ -123,14 +171,24 @@ def _rows(line: Line, flat: Tensor, edges: Sequence[int]) -> list[Tensor]:
     return rows
 
 
-def reduced(line: Line, flat: Tensor, op: ReduceOp) -> Tensor:
-    """The elements of all ranks combined, in the memory of `flat`. See Note [Sums of ranks]."""
+def _room_to_reduce(group: ProcessGroup, tensor: Tensor) -> Rows:
+    """`_others` for `reduced`."""
+    count, ranks = tensor.numel(), group.size()
+    nbytes = count * tensor.element_size()
+    piece = count if nbytes * ranks <= _SMALL else -(-count // ranks)
+    return _others(group, tensor, nbytes * ranks, piece)
+
+
+def reduced(line: Line, flat: Tensor, op: ReduceOp, kept: Rows = None) -> Tensor:
+    """The elements of all ranks combined, in the memory of `flat`. See Note [Sums of ranks].
+
+    `kept` is what `_room_to_reduce` gave.
+    """
     if line.size == 1 or not flat.numel():
         return flat
     nbytes = flat.numel() * flat.element_size()
     if nbytes * line.size <= _SMALL:
-        kept = room(flat, line.size, flat.numel())
-        rows = [flat if n == line.rank else kept[n] for n in range(line.size)]
+        rows = _around(line, flat, kept)
         received = [NOTHING if n == line.rank else span(row) for n, row in enumerate(rows)]
         line.spread(span(flat), received)
         total = combine(rows, op)
@@ -146,7 +204,7 @@ def reduced(line: Line, flat: Tensor, op: ReduceOp) -> Tensor:
         _reduced_in(arena, line, flat, op)
         increment_version(flat)
         return flat
-    total = combine(_rows(line, flat, edges), op)
+    total = combine(_rows(line, flat, edges, kept), op)
     averaged(total, op, line.size)
     pieces = [span(flat[edges[n] : edges[n + 1]]) for n in range(line.size)]
     whole = list(pieces)
@@ -194,11 +252,12 @@ def all_reduce(
     if pg is None:
         return None
     chosen = check(op, tensor)
+    kept = _room_to_reduce(pg, tensor) if async_op else None
 
     def body(line: Line) -> None:
         if after is not None:
             after.wait()
-        write(tensor, reduced(line, staged(tensor, line.transport).view(-1), chosen))
+        write(tensor, reduced(line, staged(tensor, line.transport).view(-1), chosen, kept))
 
     told = f"{shown(tensor)}, {chosen.name}"
     alike = f"{kind(tensor)} {chosen.name}"
@@ -252,7 +311,7 @@ def reduce(
     return pg.world.run(pg, "reduce", body, async_op, [tensor], told, alike)
 
 
-def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> None:
+def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp, kept: Rows) -> None:
     """This rank's piece of the sum of all ranks' `flat`, whose pieces are equal."""
     if not output.numel():
         return
@@ -264,8 +323,10 @@ def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> No
     if arena is not None:
         _scattered_in(arena, line, flat, output, op)
         return
-    rows = _rows(line, flat, edges)
-    rows[line.rank] = rows[line.rank].clone()  # the caller's own elements stay
+    rows = _rows(line, flat, edges, kept)
+    first = output.detach() if output.is_contiguous() and output.device == flat.device else None
+    own = rows[line.rank]  # the caller's own elements stay
+    rows[line.rank] = own.clone() if first is None else first.view(-1).copy_(own)
     total = combine(rows, op)
     averaged(total, op, line.size)
     write(output, total)
@@ -308,8 +369,11 @@ def reduce_scatter_tensor(
             f"reduce_scatter_tensor: {shown(input)} has no {pg.size()} pieces {shown(output)}"
         )
 
+    nbytes = input.numel() * input.element_size()
+    kept = _others(pg, input, nbytes, output.numel()) if async_op else None
+
     def body(line: Line) -> None:
-        _scattered_sum(line, staged(input, line.transport).view(-1), output, chosen)
+        _scattered_sum(line, staged(input, line.transport).view(-1), output, chosen, kept)
 
     told = f"{shown(input)}, {chosen.name}"
     alike = f"{kind(input)} {chosen.name}"
@@ -335,8 +399,7 @@ def reduce_scatter(
 
     def body(line: Line) -> None:
         given = [staged(t, line.transport).view(-1) for t in input_list]
-        kept = room(given[line.rank], line.size, output.numel())
-        rows = [kept[n] for n in range(line.size)]
+        rows = [room(given[line.rank], output.numel()) for _ in range(line.size)]
         line.exchange([span(t) for t in given], [span(r) for r in rows])
         if output.numel():
             total = combine(rows, chosen)

@@ -74,6 +74,7 @@ class ProcessGroup:
         self.worker = world.work() if transport.on_host else world.worker
         self.made = 0
         self.arena: Arena | None = None
+        self.rooms: Any = None  # a weak reference to memory of calls under way
         self.shares = transport.shares and len(ranks) > 1
         self._rank = self.ranks.index(world.place.rank)
         self._words: tuple[Span, list[Span]] | None = None
@@ -95,6 +96,11 @@ class ProcessGroup:
         if rank not in self.ranks:
             raise ValueError(f"rank {rank} is not in the group of ranks {self.ranks}")
         return self.ranks.index(rank)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether the ranks share memory, as far as is known."""
+        return self.shares and arenas.HALF > 0
 
     def words(self) -> tuple[Span, list[Span]]:
         """A byte to send and one for each rank's, by which ranks meet."""
@@ -183,7 +189,7 @@ class Line:
     def arena(self, nbytes: int) -> Arena | None:
         """Memory that the group's ranks share, for so many bytes of each; all ask together."""
         group = self.group
-        if not group.shares or not arenas.HALF:
+        if not group.may_share:
             return None
         half = arenas.half_for(nbytes)
         if group.arena is None or group.arena.size < half:
