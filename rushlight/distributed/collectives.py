@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from rushlight.autograd.graph import increment_version
-from rushlight.core.dtypes import DType, uint8
 from rushlight.core.errors import DeviceError, DTypeError, ShapeError
 from rushlight.distributed.arenas import Arena
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.process_groups import Line, ProcessGroup, resolved
 from rushlight.distributed.reducing import ReduceOp, averaged, check, combine
+from rushlight.distributed.rooms import SMALL, Rows, others_rooms, room_to_reduce
 from rushlight.distributed.stores import WorldStore
 from rushlight.distributed.transport import Span, Transport, below
 from rushlight.distributed.work import Work
 from rushlight.ops.create.creation import empty
 from rushlight.tensor import Tensor
 
-_SMALL = 1 << 16  # bytes of all ranks together up to which every rank combines everything
 NOTHING = Span(0, 0, None)
 
 
@@ -112,40 +110,6 @@ def _all_or_same(name: str, tensors: Sequence[Tensor], like: Tensor, count: int)
 # ---- sums ----
 
 
-Rows = Sequence[Tensor] | None  # memory for the elements of each other rank; none was taken
-
-
-class Rooms(list[Tensor]):
-    """Bytes for what each other rank sends: of all calls of a group that are not waited for."""
-
-
-def _others(group: ProcessGroup, like: Tensor, nbytes: int, count: int) -> Rows:
-    """Memory for `count` elements of every other rank, taken when a call is made.
-
-    So what a step holds does not depend on how far the thread of asynchronous calls has come. That
-    thread makes one call after another: they have the same memory, if it is large enough. None
-    where nothing is received, or ranks share memory for so many bytes.
-    """
-    if group.size() == 1 or not count or (nbytes > _SMALL and group.may_share):
-        return None
-    device = "cpu" if group.transport.on_host else like.device
-    size = count * like.element_size()
-    found: Rooms | None = group.rooms and group.rooms()
-    if found is None or found[0].numel() < size or found[0].device != device:
-        others = range(group.size() - 1)
-        found = Rooms(empty(size, dtype=uint8, device=device) for _ in others)
-        group.rooms = weakref.ref(found)
-    return _Typed(found, size, like.dtype)
-
-
-class _Typed(list[Tensor]):
-    """The rooms as elements of a type."""
-
-    def __init__(self, rooms: Rooms, size: int, dtype: DType) -> None:
-        super().__init__(room[:size].view(dtype) for room in rooms)
-        self.rooms = rooms
-
-
 def _around(line: Line, mine: Tensor, kept: Rows) -> list[Tensor]:
     """A row for each rank: this rank's elements, and memory for the others'.
 
@@ -171,23 +135,15 @@ def _rows(line: Line, flat: Tensor, edges: Sequence[int], kept: Rows = None) -> 
     return rows
 
 
-def _room_to_reduce(group: ProcessGroup, tensor: Tensor) -> Rows:
-    """`_others` for `reduced`."""
-    count, ranks = tensor.numel(), group.size()
-    nbytes = count * tensor.element_size()
-    piece = count if nbytes * ranks <= _SMALL else -(-count // ranks)
-    return _others(group, tensor, nbytes * ranks, piece)
-
-
 def reduced(line: Line, flat: Tensor, op: ReduceOp, kept: Rows = None) -> Tensor:
     """The elements of all ranks combined, in the memory of `flat`. See Note [Sums of ranks].
 
-    `kept` is what `_room_to_reduce` gave.
+    `kept` is what `room_to_reduce` gave.
     """
     if line.size == 1 or not flat.numel():
         return flat
     nbytes = flat.numel() * flat.element_size()
-    if nbytes * line.size <= _SMALL:
+    if nbytes * line.size <= SMALL:
         rows = _around(line, flat, kept)
         received = [NOTHING if n == line.rank else span(row) for n, row in enumerate(rows)]
         line.spread(span(flat), received)
@@ -252,7 +208,7 @@ def all_reduce(
     if pg is None:
         return None
     chosen = check(op, tensor)
-    kept = _room_to_reduce(pg, tensor) if async_op else None
+    kept = room_to_reduce(pg, tensor) if async_op else None
 
     def body(line: Line) -> None:
         if after is not None:
@@ -319,7 +275,7 @@ def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp, kept:
         write(output, flat.clone())
         return
     edges = [output.numel() * n for n in range(line.size + 1)]
-    arena = line.arena(span(flat).nbytes) if flat.numel() * flat.element_size() > _SMALL else None
+    arena = line.arena(span(flat).nbytes) if flat.numel() * flat.element_size() > SMALL else None
     if arena is not None:
         _scattered_in(arena, line, flat, output, op)
         return
@@ -370,7 +326,7 @@ def reduce_scatter_tensor(
         )
 
     nbytes = input.numel() * input.element_size()
-    kept = _others(pg, input, nbytes, output.numel()) if async_op else None
+    kept = others_rooms(pg, input, nbytes, output.numel()) if async_op else None
 
     def body(line: Line) -> None:
         _scattered_sum(line, staged(input, line.transport).view(-1), output, chosen, kept)
@@ -431,7 +387,7 @@ def broadcast(
         if tensor.numel():
             flat = staged(tensor, line.transport)
             given = span(flat)
-            arena = line.arena(given.nbytes) if given.nbytes > _SMALL else None
+            arena = line.arena(given.nbytes) if given.nbytes > SMALL else None
             if arena is not None:
                 _broadcast_in(arena, line, given, root)
             else:
@@ -473,7 +429,7 @@ def _gathered_in(arena: Arena, line: Line, mine: Span, rows: Sequence[Span]) -> 
 def _gathered(line: Line, mine: Span, rows: Sequence[Span]) -> None:
     """Every rank's bytes come into the n-th row."""
     alike = all(row.nbytes == mine.nbytes for row in rows)
-    arena = line.arena(mine.nbytes) if alike and mine.nbytes * line.size > _SMALL else None
+    arena = line.arena(mine.nbytes) if alike and mine.nbytes * line.size > SMALL else None
     if arena is not None:
         _gathered_in(arena, line, mine, rows)
     else:
