@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+ROWS = 16, 32, 64, 128
 SIZES = {"4 KiB": (4096, 300), "1 MiB": (1 << 20, 60), "64 MiB": (64 << 20, 5)}
 
 
@@ -44,6 +45,8 @@ def worker(kind: str, what: str) -> None:
             found[name] = all_reduce_seconds(torch, dist, size, count)
     elif what == "shards":
         found = shard_seconds(torch, dist, DDP)
+    elif what == "rows":
+        found = row_seconds(torch, DDP, shards=kind != "gloo")
     else:
         found["step"] = step_seconds(torch, dist, DDP)
     if dist.get_rank() == 0:
@@ -133,6 +136,27 @@ def shard_seconds(torch, dist, wrap) -> dict[str, float]:
     return found
 
 
+def row_seconds(torch, wrap, shards: bool) -> dict[str, float]:
+    """Processor seconds of steps on more and more rows: one batch, 8 of an eighth, 8 shards."""
+    found = {}
+    for rows in ROWS:
+        steps = {
+            "one batch": step_of(torch, wrap, rows),
+            "8 batches": step_of(torch, wrap, rows, 8),
+        }
+        if shards:
+            steps["8 shards"] = step_of(torch, wrap, rows, shards=8)
+        for count in range(12):
+            for name, step in steps.items():
+                start = time.process_time()
+                step()
+                taken = time.process_time() - start
+                key = f"{rows} rows, {name}"
+                if count > 2:
+                    found[key] = min(found.get(key, taken), taken)
+    return found
+
+
 def measured(python: str, kind: str, what: str, count: int, port: int) -> dict[str, float]:
     running = []
     for rank in range(count):
@@ -189,6 +213,17 @@ def main() -> None:
                 f"{least[other] * 1e3:7.2f} ms  {least[name] / least[other]:.2f}",
                 flush=True,
             )
+    ours = measured(sys.executable, "rushlight", "rows", 1, port + 20)
+    theirs = measured(options.peer, "gloo", "rows", 1, port + 22)
+    for rows in ROWS:
+        for whose, times in (("rushlight", ours), ("PyTorch", theirs)):
+            one = times[f"{rows} rows, one batch"]
+            shown = [
+                f"{name} {times[key] / one:.2f}"
+                for name in ("8 batches", "8 shards")
+                if (key := f"{rows} rows, {name}") in times
+            ]
+            print(f"{rows:4} rows  {whose:<9}  one batch {one * 1e3:7.2f} ms  {'  '.join(shown)}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ __all__ = [
     "current_device_idx",
     "current_device_index",
     "device_count",
+    "device_index",
     "is_available",
     "set_device_idx",
     "set_device_index",
@@ -108,6 +109,27 @@ def set_device_index(device: Any) -> None:
     number = device if isinstance(device, int) else Device(device).index or 0
     name = device_name(Device(kind, number))
     make_current(kind, parted(name)[1])
+
+
+class device_index:
+    """A block with another accelerator as the current one.
+
+    Args:
+        device (int): Its number; None changes nothing.
+    """
+
+    def __init__(self, device: int | None) -> None:
+        self.idx = device
+        self.before: list[int] = []  # of blocks that run
+
+    def __enter__(self) -> None:
+        if self.idx is not None:
+            self.before.append(current_device_index())
+            set_device_index(self.idx)
+
+    def __exit__(self, *_: object) -> None:
+        if self.idx is not None:
+            set_device_index(self.before.pop())
 
 
 current_device_idx, set_device_idx = current_device_index, set_device_index  # the older names

@@ -13,13 +13,13 @@ from rushlight.distributed.arenas import Arena
 from rushlight.distributed.errors import DistributedError
 from rushlight.distributed.process_groups import Line, ProcessGroup, resolved
 from rushlight.distributed.reducing import ReduceOp, averaged, check, combine
+from rushlight.distributed.rooms import SMALL, Rows, others_rooms, room_to_reduce
 from rushlight.distributed.stores import WorldStore
 from rushlight.distributed.transport import Span, Transport, below
 from rushlight.distributed.work import Work
 from rushlight.ops.create.creation import empty
 from rushlight.tensor import Tensor
 
-_SMALL = 1 << 16  # bytes of all ranks together up to which every rank combines everything
 NOTHING = Span(0, 0, None)
 
 
@@ -110,11 +110,23 @@ def _all_or_same(name: str, tensors: Sequence[Tensor], like: Tensor, count: int)
 # ---- sums ----
 
 
-def _rows(line: Line, flat: Tensor, edges: Sequence[int]) -> list[Tensor]:
+def _around(line: Line, mine: Tensor, kept: Rows) -> list[Tensor]:
+    """A row for each rank: this rank's elements, and memory for the others'.
+
+    Each has a storage of its own: a sum of two views of one would copy.
+    """
+    count = mine.numel()
+    if kept is None:
+        rows = [room(mine, count) for _ in range(line.size - 1)]
+    else:  # pieces may differ by an element
+        rows = [row[:count] for row in kept]
+    return [*rows[: line.rank], mine, *rows[line.rank :]]
+
+
+def _rows(line: Line, flat: Tensor, edges: Sequence[int], kept: Rows = None) -> list[Tensor]:
     """This rank's piece of every rank's elements; `flat` has a piece for each rank."""
     mine = flat[edges[line.rank] : edges[line.rank + 1]]
-    kept = room(flat, line.size, mine.numel())
-    rows = [mine if n == line.rank else kept[n] for n in range(line.size)]
+    rows = _around(line, mine, kept)
     sent = [
         NOTHING if n == line.rank else span(flat[edges[n] : edges[n + 1]]) for n in range(line.size)
     ]
@@ -123,14 +135,16 @@ def _rows(line: Line, flat: Tensor, edges: Sequence[int]) -> list[Tensor]:
     return rows
 
 
-def reduced(line: Line, flat: Tensor, op: ReduceOp) -> Tensor:
-    """The elements of all ranks combined, in the memory of `flat`. See Note [Sums of ranks]."""
+def reduced(line: Line, flat: Tensor, op: ReduceOp, kept: Rows = None) -> Tensor:
+    """The elements of all ranks combined, in the memory of `flat`. See Note [Sums of ranks].
+
+    `kept` is what `room_to_reduce` gave.
+    """
     if line.size == 1 or not flat.numel():
         return flat
     nbytes = flat.numel() * flat.element_size()
-    if nbytes * line.size <= _SMALL:
-        kept = room(flat, line.size, flat.numel())
-        rows = [flat if n == line.rank else kept[n] for n in range(line.size)]
+    if nbytes * line.size <= SMALL:
+        rows = _around(line, flat, kept)
         received = [NOTHING if n == line.rank else span(row) for n, row in enumerate(rows)]
         line.spread(span(flat), received)
         total = combine(rows, op)
@@ -146,7 +160,7 @@ def reduced(line: Line, flat: Tensor, op: ReduceOp) -> Tensor:
         _reduced_in(arena, line, flat, op)
         increment_version(flat)
         return flat
-    total = combine(_rows(line, flat, edges), op)
+    total = combine(_rows(line, flat, edges, kept), op)
     averaged(total, op, line.size)
     pieces = [span(flat[edges[n] : edges[n + 1]]) for n in range(line.size)]
     whole = list(pieces)
@@ -194,11 +208,12 @@ def all_reduce(
     if pg is None:
         return None
     chosen = check(op, tensor)
+    kept = room_to_reduce(pg, tensor) if async_op else None
 
     def body(line: Line) -> None:
         if after is not None:
             after.wait()
-        write(tensor, reduced(line, staged(tensor, line.transport).view(-1), chosen))
+        write(tensor, reduced(line, staged(tensor, line.transport).view(-1), chosen, kept))
 
     told = f"{shown(tensor)}, {chosen.name}"
     alike = f"{kind(tensor)} {chosen.name}"
@@ -252,7 +267,7 @@ def reduce(
     return pg.world.run(pg, "reduce", body, async_op, [tensor], told, alike)
 
 
-def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> None:
+def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp, kept: Rows) -> None:
     """This rank's piece of the sum of all ranks' `flat`, whose pieces are equal."""
     if not output.numel():
         return
@@ -260,12 +275,14 @@ def _scattered_sum(line: Line, flat: Tensor, output: Tensor, op: ReduceOp) -> No
         write(output, flat.clone())
         return
     edges = [output.numel() * n for n in range(line.size + 1)]
-    arena = line.arena(span(flat).nbytes) if flat.numel() * flat.element_size() > _SMALL else None
+    arena = line.arena(span(flat).nbytes) if flat.numel() * flat.element_size() > SMALL else None
     if arena is not None:
         _scattered_in(arena, line, flat, output, op)
         return
-    rows = _rows(line, flat, edges)
-    rows[line.rank] = rows[line.rank].clone()  # the caller's own elements stay
+    rows = _rows(line, flat, edges, kept)
+    first = output.detach() if output.is_contiguous() and output.device == flat.device else None
+    own = rows[line.rank]  # the caller's own elements stay
+    rows[line.rank] = own.clone() if first is None else first.view(-1).copy_(own)
     total = combine(rows, op)
     averaged(total, op, line.size)
     write(output, total)
@@ -308,8 +325,11 @@ def reduce_scatter_tensor(
             f"reduce_scatter_tensor: {shown(input)} has no {pg.size()} pieces {shown(output)}"
         )
 
+    nbytes = input.numel() * input.element_size()
+    kept = others_rooms(pg, input, nbytes, output.numel()) if async_op else None
+
     def body(line: Line) -> None:
-        _scattered_sum(line, staged(input, line.transport).view(-1), output, chosen)
+        _scattered_sum(line, staged(input, line.transport).view(-1), output, chosen, kept)
 
     told = f"{shown(input)}, {chosen.name}"
     alike = f"{kind(input)} {chosen.name}"
@@ -335,8 +355,7 @@ def reduce_scatter(
 
     def body(line: Line) -> None:
         given = [staged(t, line.transport).view(-1) for t in input_list]
-        kept = room(given[line.rank], line.size, output.numel())
-        rows = [kept[n] for n in range(line.size)]
+        rows = [room(given[line.rank], output.numel()) for _ in range(line.size)]
         line.exchange([span(t) for t in given], [span(r) for r in rows])
         if output.numel():
             total = combine(rows, chosen)
@@ -368,7 +387,7 @@ def broadcast(
         if tensor.numel():
             flat = staged(tensor, line.transport)
             given = span(flat)
-            arena = line.arena(given.nbytes) if given.nbytes > _SMALL else None
+            arena = line.arena(given.nbytes) if given.nbytes > SMALL else None
             if arena is not None:
                 _broadcast_in(arena, line, given, root)
             else:
@@ -410,7 +429,7 @@ def _gathered_in(arena: Arena, line: Line, mine: Span, rows: Sequence[Span]) -> 
 def _gathered(line: Line, mine: Span, rows: Sequence[Span]) -> None:
     """Every rank's bytes come into the n-th row."""
     alike = all(row.nbytes == mine.nbytes for row in rows)
-    arena = line.arena(mine.nbytes) if alike and mine.nbytes * line.size > _SMALL else None
+    arena = line.arena(mine.nbytes) if alike and mine.nbytes * line.size > SMALL else None
     if arena is not None:
         _gathered_in(arena, line, mine, rows)
     else:

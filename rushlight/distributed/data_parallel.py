@@ -94,7 +94,7 @@ class DistributedDataParallel(Module, Joinable):
             if init_sync:
                 copy_from(group, [p for _, p in named], 0)
                 copy_from(group, [b for _, b in self._kept], 0)
-        if group is not None and (group.size() > 1 or shards is not None):
+        if group is not None and group.size() > 1:
             limit = int((25 if bucket_cap_mb is None else bucket_cap_mb) * _MEBIBYTE)
             op = ReduceOp.AVG if shards is None else ReduceOp.SUM
             self._reducer = Reducer(learned, group, limit, gradient_as_bucket_view, op)

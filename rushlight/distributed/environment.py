@@ -5,8 +5,8 @@
    `torchrun` and by hand. The process joins through the store at that address.
 2. `mpiexec` sets variables of its own; then MPI knows rank and size, and the store's address goes
    from rank 0 to the others by MPI.
-3. `srun` sets SLURM_PROCID and SLURM_NTASKS. The first host of the job holds the store, at a port
-   that follows from the job's number.
+3. `srun` sets SLURM_PROCID and SLURM_NTASKS. The first host of the step holds the store, at a port
+   that follows from the numbers of job and step: a job may run several steps at once.
 4. `torchrun` keeps MASTER_PORT for a store of its own; ours is then at the next port.
 """
 
@@ -17,6 +17,7 @@ import re
 from dataclasses import dataclass
 
 PORT = 29500
+_STEPS = 7919  # between the ports of two steps: jobs that run together have numbers that are nearer
 # What an `mpiexec` sets. Open MPI sets PMIX_RANK, but no size under that prefix.
 _MANAGED_RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
 _MANAGED_SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
@@ -54,6 +55,11 @@ def _first(*names: str, otherwise: int) -> int:
     return next((number for number in map(_number, names) if number is not None), otherwise)
 
 
+def _first_text(*names: str) -> str:
+    """The first of these variables that is not empty."""
+    return next(filter(None, (os.environ.get(name, "") for name in names)), "")
+
+
 def is_managed() -> bool:
     """Whether an `mpiexec` started this process."""
     return any(name in os.environ for name in _MANAGED_RANKS)
@@ -77,10 +83,11 @@ def place(rank: int = -1, size: int = -1, host: str = "", port: int = 0) -> Plac
 
 def _address() -> tuple[str, int]:
     host, port = os.environ.get("MASTER_ADDR", ""), _number("MASTER_PORT")
-    nodes = os.environ.get("SLURM_JOB_NODELIST", "")
+    nodes = _first_text("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST")
     if not host and nodes:
         host = first_host(nodes)
-        port = port or 20000 + (_number("SLURM_JOB_ID") or 0) % 20000
+        step = _STEPS * (_number("SLURM_STEP_ID") or 0)
+        port = port or 20000 + ((_number("SLURM_JOB_ID") or 0) + step) % 20000
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true" and port:
         port += 1
     return host or "127.0.0.1", port or PORT

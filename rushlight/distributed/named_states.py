@@ -20,6 +20,7 @@ from rushlight.distributed.objects import broadcast_object_list
 from rushlight.distributed.process_groups import default_group
 from rushlight.distributed.tensor.dtensor import DTensor, wrap
 from rushlight.nn.module import Module
+from rushlight.nn.parameter import Parameter
 from rushlight.nn.states import LoadedKeys
 from rushlight.ops.create.creation import empty
 from rushlight.optim.optimizer import Optimizer
@@ -163,11 +164,26 @@ def load_model(model: Module, state: Mapping[str, Any], strict: bool = True) -> 
     for name, target in own.items():
         if name in state and isinstance(target, Tensor):
             writes.append((target, part_for(target, state[name], name)))
+    made: dict[int, Any] = {}
     with no_grad():
         for target, part in writes:
             mine = target._local_tensor if isinstance(target, DTensor) else target
-            mine.detach().copy_(part)
+            if mine.is_meta:
+                made[id(target)] = _with_elements(target, part)
+            else:
+                mine.detach().copy_(part)
+    for module in model.modules() if made else ():
+        for held in (module._parameters, module._buffers):
+            held.update({key: made[id(old)] for key, old in held.items() if id(old) in made})
     return LoadedKeys(missing, unexpected)
+
+
+def _with_elements(target: Any, part: Tensor) -> Any:
+    """What takes the place of a tensor of the meta device, which has no memory to write to."""
+    new: Any = part.detach().to(target.dtype, copy=True)
+    if isinstance(target, DTensor):
+        new = wrap(new, target._layout)
+    return Parameter(new, target.requires_grad) if isinstance(target, Parameter) else new
 
 
 # ---- optimisers ----

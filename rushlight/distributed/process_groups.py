@@ -74,6 +74,7 @@ class ProcessGroup:
         self.worker = world.work() if transport.on_host else world.worker
         self.made = 0
         self.arena: Arena | None = None
+        self.rooms: Any = None  # a weak reference to memory of calls under way
         self.shares = transport.shares and len(ranks) > 1
         self._rank = self.ranks.index(world.place.rank)
         self._words: tuple[Span, list[Span]] | None = None
@@ -95,6 +96,11 @@ class ProcessGroup:
         if rank not in self.ranks:
             raise ValueError(f"rank {rank} is not in the group of ranks {self.ranks}")
         return self.ranks.index(rank)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether the ranks share memory, as far as is known."""
+        return self.shares and arenas.HALF > 0
 
     def words(self) -> tuple[Span, list[Span]]:
         """A byte to send and one for each rank's, by which ranks meet."""
@@ -183,7 +189,7 @@ class Line:
     def arena(self, nbytes: int) -> Arena | None:
         """Memory that the group's ranks share, for so many bytes of each; all ask together."""
         group = self.group
-        if not group.shares or not arenas.HALF:
+        if not group.may_share:
             return None
         half = arenas.half_for(nbytes)
         if group.arena is None or group.arena.size < half:
@@ -216,6 +222,7 @@ class World:
         self.work = work
         self.worker = work()  # of groups on cards
         self.groups: dict[str, ProcessGroup] = {}
+        self.ended: dict[str, int] = {}  # the calls of groups that were left
         self.error: DistributedError | None = None
         self.running: dict[str, Call] = {}  # by group
         self.recent: collections.deque[Call] = collections.deque(maxlen=_RECENT)
@@ -347,7 +354,8 @@ class World:
             worker.end()
         if self.watch is None:
             return
-        done = {group.group_name: group.made for group in self.groups.values()}
+        # Others may be in the last call of a group that this rank has left.
+        done = self.ended | {group.group_name: group.made for group in self.groups.values()}
         others = [rank for rank in range(self.place.size) if rank != self.place.rank]
         patience = max((group.timeout for group in self.groups.values()), default=60.0)
         whole = self.error is None and self.watch.leave(done, others, patience)
@@ -498,6 +506,7 @@ def dissolve(group: ProcessGroup | None) -> None:
     gone = [group] if group is not None and group is not default else list(_groups(default))
     for one in gone:
         default.world.groups.pop(one.group_name, None)
+        default.world.ended[one.group_name] = one.made
         if one.worker is not default.world.worker:
             one.worker.end()
         if one.transport is not default.world.transport and default.world.error is None:

@@ -21,6 +21,7 @@ from rushlight.core.dtypes import int32
 from rushlight.distributed.collectives import all_reduce
 from rushlight.distributed.process_groups import ProcessGroup
 from rushlight.distributed.reducing import ReduceOp
+from rushlight.distributed.work import Work
 from rushlight.ops.create.creation import empty, zeros
 from rushlight.ops.view.views import cat
 from rushlight.tensor import Tensor
@@ -77,7 +78,8 @@ class Bucket:
         self.parameters = list(parameters)
         self.sizes = [parameter.numel() for parameter in parameters]
         self.missing = 0
-        self.future: Future[Any] | None = None
+        self.future: Future[Any] | None = None  # of a hook
+        self.work: Work | None = None
         self.buffer: Tensor | None = None
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -165,7 +167,7 @@ class Reducer:
         self.given = [None] * len(self.parameters)
         for bucket in self.buckets:
             bucket.missing = len([n for n in bucket.numbers if n not in unused])
-            bucket.future = bucket.buffer = None
+            bucket.future = bucket.work = bucket.buffer = None
         self.waiting = len(self.parameters) - len(unused)
 
     def _has(self, number: int) -> bool:
@@ -203,8 +205,7 @@ class Reducer:
             bucket.future = self.hook(self.hook_state, GradBucket(bucket, flat, last))
             return
         op = ReduceOp.SUM if self.divisor else self.op
-        work = all_reduce(flat, op, self.group, not alone)
-        bucket.future = None if work is None else work.get_future()
+        bucket.work = all_reduce(flat, op, self.group, not alone)
 
     def end_pass(self, unused: set[int]) -> None:
         """Wait for all buckets and write the gradients; `unused` are those without one here."""
@@ -221,6 +222,9 @@ class Reducer:
     def result(self, bucket: Bucket) -> Tensor:
         """A bucket's sum over ranks."""
         flat: Any = bucket.buffer
+        work, bucket.work = bucket.work, None
+        if work is not None:
+            work.wait()
         if bucket.future is not None:
             found = bucket.future.wait()
             found = found[0] if isinstance(found, (list, tuple)) else found

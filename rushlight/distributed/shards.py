@@ -280,7 +280,7 @@ class Shards:
     def _accumulate(self, number: int, total: Tensor) -> None:
         parameter: Any = self.parameters[number]
         if parameter.grad is None:
-            parameter.grad = total.clone()
+            parameter.grad = total if self.reducer is None else total.clone()  # a bucket's part
         else:
             parameter.grad.detach().add_(total)
 

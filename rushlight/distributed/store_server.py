@@ -14,11 +14,14 @@ alone. One thread waits on all connections.
 3. A member that closes its connection without `leave` has died. All others are told its rank.
 4. The server ends when its last connection has closed. Where nobody came it ends with the process
    that started it, or after `PATIENCE`.
+5. MPICH names the memory that ranks of a host share by the job's name, which the server gives it.
+   So at its end the server removes, on its host, what ranks left that were killed while MPI began.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import selectors
@@ -29,6 +32,7 @@ import time
 from typing import Any
 
 PATIENCE = 600.0
+MEMORY = "/dev/shm"
 WAITS = object()  # in place of a value that is not there yet
 
 
@@ -177,7 +181,15 @@ class Server:
                     break
             for key in list(selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]
+        if self.published:
+            self._remove_memory()
         self.closed.set()
+
+    def _remove_memory(self) -> None:
+        """Remove what MPI shares on this host: ranks killed while it began left its name."""
+        for path in glob.glob(f"{MEMORY}/mpich_*_{named_memory(self.job)}_*"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def end(self) -> None:
         """End a server that runs in a thread; its port is free then."""
@@ -319,6 +331,14 @@ class Server:
                 self.fenced = []
         elif command == "finalize":
             client.send("cmd=finalize_ack rc=0")
+
+
+def named_memory(job: str) -> str:
+    """What MPICH puts into the names of a job's shared memory: FNV-1a of the job's name."""
+    word = 0x811C9DC5
+    for byte in job.encode():
+        word = (word ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return f"{word:x}"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,7 +13,10 @@ from rushlight.distributed.errors import DistributedError
 
 
 class Work:
-    """A collective under way."""
+    """A collective under way, with its tensors until it is waited for.
+
+    What a program holds follows from its calls, not from how far the thread of calls has come.
+    """
 
     def __init__(self, run: Callable[[], Any], result: Any = None) -> None:
         self._run = run
@@ -32,7 +35,6 @@ class Work:
                 self._result = given
         except BaseException as error:
             self._error = error
-        self._run = _nothing
         self._ended.set()
         if self._future is not None:
             self._settle(self._future)
@@ -41,6 +43,7 @@ class Work:
         """Wait until it has ended; its error is raised here."""
         if not self._ended.wait(None if timeout is None else timeout.total_seconds()):
             raise DistributedError(f"Work.wait: not ended within {timeout}")
+        self._run = _nothing
         if self._error is not None:
             raise self._error
         return True

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import rushlight
-from rushlight.distributed import DDP, checkpoint
+import rushlight.distributed as dist
+from rushlight.distributed import DDP, checkpoint, planning
 from rushlight.distributed.checkpoint.folders import shares
 from rushlight.distributed.reducer import buckets
 from tests.distributed.conftest import Launched, lines_of
@@ -102,6 +103,12 @@ def test_shards_of_one_process_without_a_group() -> None:
     net.zero_grad()
     net(x).square().mean().backward()
     assert rushlight.allclose(got, net.weight.grad, atol=1e-6)
+    with planning.planned_world(1, 0, True):  # a group of one sums in place, too
+        again = DDP(net, shards=4)
+        net.zero_grad()
+        dist.traffic(reset=True)
+        again(x).square().mean().backward()
+        assert rushlight.equal(got, net.weight.grad) and dist.traffic() == {}
     with pytest.raises(rushlight.ShapeError, match="6 rows for 4 of 4 shards"):
         wrapped(rushlight.randn(6, 3))
     with pytest.raises(ValueError, match="SyncBatchNorm"):

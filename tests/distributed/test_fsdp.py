@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
 import rushlight
-from rushlight.distributed import checkpoint
+from rushlight.distributed import checkpoint, planning
+from rushlight.distributed.fsdp import fully_shard
 from tests.distributed.conftest import LIMIT, ROOT, Launched, environment, lines_of
 from tests.time_limit import time_limit as time_limit
 
@@ -106,3 +109,23 @@ def test_the_example_learns_and_goes_on(tmp_path: Path) -> None:
 def test_a_pytorch_program_as_it_is(launched: Launched, tmp_path: Path) -> None:
     ended = launched(2, "pytorch_fsdp_script.py", str(tmp_path))
     assert [lines_of(ended, rank) for rank in (0, 1)] == [["done"], ["done"]]
+
+
+def test_a_class_that_a_function_makes_is_freed_with_its_modules() -> None:
+    """Its methods may refer to a model."""
+
+    def sharded() -> weakref.ref[rushlight.nn.Module]:
+        held = rushlight.nn.Linear(3, 2)
+
+        class Loss(rushlight.nn.Module):
+            def forward(self, x: rushlight.Tensor) -> rushlight.Tensor:
+                return held(x).sum()
+
+        fully_shard(Loss())
+        assert type(fully_shard(Loss())).__name__ == "FSDPLoss"
+        return weakref.ref(held)
+
+    with planning.planned_world(1, 0, True):
+        held = sharded()
+    gc.collect()
+    assert held() is None

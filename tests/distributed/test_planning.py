@@ -9,7 +9,7 @@ import pytest
 import rushlight
 import rushlight.distributed as dist
 from rushlight import nn
-from rushlight.distributed import planning
+from rushlight.distributed import planning, rooms
 from tests.distributed.conftest import Launched, lines_of
 from tests.time_limit import time_limit as time_limit
 
@@ -21,7 +21,7 @@ def test_a_plan_is_equal_to_a_run(launched: Launched, count: int) -> None:
     ended = launched(count, "planned.py")
     for rank in range(count):
         names = [line.split()[0] for line in lines_of(ended, rank)]
-        assert names == list(planning.STRATEGIES)
+        assert names == [name for name in planning.STRATEGIES for _ in range(2)]
 
 
 def _build(strategy: Any) -> Any:
@@ -66,6 +66,20 @@ def test_a_plan_of_a_program_that_spreads_itself() -> None:
         return step
 
     assert dist.plan(build, world_size=4, rank=3).sent == 3 * 40
+
+
+def test_calls_under_way_share_memory() -> None:
+    """What they receive: one call of a group runs after the other."""
+    with planning.planned_world(4, 1, True) as group:
+        first = rooms.others_rooms(group, rushlight.ones(5), 1 << 20, 5)
+        second = rooms.others_rooms(group, rushlight.ones(3, dtype=rushlight.bool), 1 << 20, 3)
+        assert first is not None and second is not None
+        assert [len(first), len(second), *(row.shape[0] for row in second)] == [3, 3, 3, 3, 3]
+        assert first[2].data_ptr() == second[2].data_ptr() and second[0].dtype is rushlight.bool
+        larger = rooms.others_rooms(group, rushlight.ones(9), 1 << 20, 9)
+        assert larger is not None and larger[0].data_ptr() != first[0].data_ptr()
+        del first, second, larger
+        assert group.rooms() is None  # nobody waits
 
 
 def test_what_no_plan_can_be_made_of() -> None:

@@ -15,3 +15,11 @@ def test_the_accelerator_is_a_gpu_or_none():
     rl.accelerator.synchronize()
     rl.accelerator.set_device_index(0)
     assert rl.accelerator.current_device_index() == 0
+
+
+def test_a_block_with_another_one():
+    for number in (0, None):
+        before = rl.accelerator.current_device_index()
+        with rl.accelerator.device_index(number):
+            assert rl.accelerator.current_device_index() == before
+        assert rl.accelerator.current_device_index() == before

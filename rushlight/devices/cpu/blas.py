@@ -10,7 +10,7 @@ from rushlight.core.errors import BudgetError
 from rushlight.devices.cpu import gemm, memory, small_products, stub, threads
 from rushlight.devices.cpu.native import Source
 from rushlight.devices.shared.allocator import Pool, Scratch, room_for
-from rushlight.devices.shared.library.openblas import library
+from rushlight.devices.shared.library.openblas import is_wide, library
 from rushlight.devices.shared.protocol import Launch
 from rushlight.emit.llvm.kernels import arguments
 from rushlight.kernel.key import key_of
@@ -28,8 +28,10 @@ def build(kernel: Contract, runner: int, pool: Callable[[], Pool]) -> Launch | N
     pointers = [_address(found, name), *(_address(memory.library, n) for n in ("malloc", "free"))]
     if gemm.has_own_ways(kernel):
         pointers += small_products.pointers(kernel.dtype)
+    wide = is_wide()
+    key = f"blas {key_of(kernel)} {wide}"
     own = stub.callable_of(
-        Source(f"blas {key_of(kernel)}", lambda: gemm.text(kernel), combine=False),
+        Source(key, lambda: gemm.text(kernel, wide), combine=False),
         arguments(kernel) + "iii" * gemm.copied(kernel),
         "contract",
         runner,

@@ -50,13 +50,13 @@ class Matrix:
     lead: str = ""  # gemm's leading dimension
 
 
-def text(kernel: Contract) -> str:
-    """The module's functions, for `stub`; see `emit.llvm`."""
+def text(kernel: Contract, wide: bool) -> str:
+    """The module's functions, for `stub`; see `emit.llvm`. `wide` as for `small_products.plan`."""
     declared: set[str] = set()
     counts = Writer(declared)
     small = has_own_ways(kernel)
     texts = [_copy_function(declared, kernel, inward=inward) for inward in (True, False)]
-    texts += [small_products.plan(declared, kernel.dtype)] if small else []
+    texts += [small_products.plan(declared, kernel.dtype, wide)] if small else []
     texts += [_blocks(declared), _kernel_function(declared, kernel, small)]
     return f"@blas = global [{OTHERS + 4} x ptr] zeroinitializer\n" + module(
         texts, counts, _write_counts(counts, small)

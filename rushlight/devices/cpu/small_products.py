@@ -9,7 +9,9 @@
 3. DOTS: both operands are dense along the sum, as in x @ w.T and in a matrix times a vector
    (`dots`). The columns, or rows if they are more, are read once.
 4. TILES: the rest, as long as rows of the result are dense (`tiles`).
-5. LIBRARY: large products, which pay for packing, and all other layouts.
+5. LIBRARY: large products, which pay for packing, and all other layouts. OpenBLAS knows processors
+   by name. Where it does not know that its registers have 512 bits (`openblas.is_wide`), it runs at
+   half of the speed of tiles: those take all products that they can.
 6. The code of DOTS and TILES is built when the first product needs it: `counts`, which runs under
    the GIL, finds no address in the table and calls the Python function beside it. Where that
    raises, there are -1 tasks, and the launch raises.
@@ -77,10 +79,10 @@ def text(dtype: DType, way: int) -> str:
     return "\n".join([*made, *sorted(declared), ""])
 
 
-def plan(declared: set[str], dtype: DType) -> str:
+def plan(declared: set[str], dtype: DType, wide: bool) -> str:
     """@plan: the way, the rows and columns of a block, and the number of blocks down and across.
 
-    It does not compute the blocks of LIBRARY.
+    It does not compute the blocks of LIBRARY. `wide`: the library's registers have 512 bits.
     """
     writer = Writer(declared)
     arguments = Arguments(writer)
@@ -90,11 +92,14 @@ def plan(declared: set[str], dtype: DType) -> str:
     _, _, m, n, _ = sizes
     along = steps[1][3].equals(1) & steps[2][2].equals(1)
     fewer = smaller(m, n)
-    tiled = tiles.suited(sizes, steps) if dtype is float32 else Term(writer, "false", "i1")
+    tiled = tiles.suited(sizes, steps, wide) if dtype is float32 else Term(writer, "false", "i1")
     limit = SMALL if dtype is float32 else tiles.LARGE
     chosen, rows, columns = _library_blocks(sizes, steps, along, fewer, tiled, limit)
+    filled = tiled
+    if not wide:
+        chosen, filled = chosen & ~tiled, tiled & tiles.suited(sizes, steps, True)
     lined = dots.lined(sizes, along, fewer)
-    dotted = lined | dots.suited(sizes, along, fewer, tiled)
+    dotted = lined | dots.suited(sizes, along, fewer, filled)
     way = where(chosen & ~lined, BLOCKS, where(dotted, DOTS, where(tiled, TILES, LIBRARY)))
     ways: list[tuple[int, Callable[[], Sequence[Term]]]] = [
         (BLOCKS, lambda: even_blocks(m, n, rows, columns)),

@@ -220,20 +220,18 @@ def blocks(sizes: list[Term]) -> list[Term]:
     return [rows, Term(n.writer, str(COLUMNS)), ceil_div(m, rows), ceil_div(n, COLUMNS)]
 
 
-def suited(sizes: list[Term], steps: list[list[Term]]) -> Term:
-    """Whether tiles are faster than packing."""
+def suited(sizes: list[Term], steps: list[list[Term]], wide: bool) -> Term:
+    """Whether tiles are faster than packing; `wide` as for `small_products.plan`."""
     _, _, m, n, k = sizes
     idle = ceil_div(n, COLUMNS) * COLUMNS - n
+    fits = (m >= SHORT) & (k >= 1)
+    dense = (steps[2][2].equals(1) | steps[2][3].equals(1)) & steps[0][3].equals(1)
+    if not wide:
+        return fits & (idle <= n) & dense
     short = k <= DEPTH
-    fits = (
-        (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE))
-        & (m >= SHORT)
-        & (idle * 8 <= n)
-        & (k >= 1)
-    )
+    fits = fits & (idle * 8 <= n) & (short | (n <= 2 * COLUMNS) | (m * n * k < LARGE))
     # Columns of a that share a cache line are harmless where there are few.
     apart = ~(steps[1][3] & 1023).equals(0) | (short & (k >= LANES))
-    dense = (steps[2][2].equals(1) | steps[2][3].equals(1)) & steps[0][3].equals(1)
     return fits & apart & dense
 
 

@@ -411,16 +411,19 @@ def _unit_of(module: Any) -> Unit:
     return unit
 
 
-_CLASSES: dict[type, type] = {}
+_SHARDED = "_sharded_class"
 
 
 def _class_of(kind: type) -> type:
-    """The class of a sharded module: FSDPLinear of Linear."""
-    found = _CLASSES.get(kind)
+    """The class of a sharded module: FSDPLinear of Linear.
+
+    The module's own class keeps it. A table here would keep classes that a function makes, with all
+    that their methods refer to.
+    """
+    found: type | None = vars(kind).get(_SHARDED)
     if found is None:
-        found = _CLASSES[kind] = type(
-            f"FSDP{kind.__name__}", (FSDPModule, kind), {"__deepcopy__": _refuse_copy}
-        )
+        found = type(f"FSDP{kind.__name__}", (FSDPModule, kind), {"__deepcopy__": _refuse_copy})
+        setattr(kind, _SHARDED, found)
     return found
 
 

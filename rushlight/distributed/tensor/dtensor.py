@@ -377,7 +377,7 @@ def _of_the_part(name: str) -> Any:
 
         def called(self: DTensor, *args: Any, **named: Any) -> Any:
             with DisableTorchFunctionSubclass():
-                return found(self, *args, **named)
+                return found.__get__(self)(*args, **named)  # it may be made now
 
         called.__name__, called.__doc__ = name, found.__doc__
         return called

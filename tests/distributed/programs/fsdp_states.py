@@ -230,6 +230,14 @@ def states():
     set_model_state_dict(target, given[0], options=options)
     set_optimizer_state_dict(target, other, given[1], options=options)
     assert train(target, other, range(3, 5)) == later
+    # A model of the meta device has memory with the state.
+    with torch.device("meta"):
+        target = sharded()
+    set_model_state_dict(target, given[0], options=options)
+    assert not any(p.is_meta for p in target.parameters())
+    other = adam(target)
+    set_optimizer_state_dict(target, other, given[1], options=options)
+    assert train(target, other, range(3, 5)) == later
     # One level deep.
     flat = StateDictOptions(flatten_optimizer_state_dict=True)
     target = sharded()

@@ -27,3 +27,17 @@ def library() -> ctypes.CDLL | None:
                 continue
             return found
     return None
+
+
+@cache
+def is_wide() -> bool:
+    """Whether the library's kernels have registers of 512 bits; it knows processors by name."""
+    found = library()
+    try:
+        named = None if found is None else found.scipy_openblas_get_corename64_
+    except AttributeError:
+        return True
+    if named is None:
+        return True
+    named.restype = ctypes.c_char_p
+    return named() in (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
