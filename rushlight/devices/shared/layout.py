@@ -365,8 +365,9 @@ class Layout:
                     after.append(place)
                 elif others:
                     after.append(others.pop())
+            after += others
             if blocks == found:  # here, since another thread may have taken some
-                blocks[:] = after + others
+                blocks[:] = after
 
     def _wait_longer(self) -> None:
         """Begin the next plan later, unless this one has served."""
