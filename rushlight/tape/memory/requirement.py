@@ -53,14 +53,15 @@ from typing import Any
 from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
-from rushlight.tape.memory.recipe import Recipe, bytes_with_recipe, readers, with_recipe
+from rushlight.tape.memory.recipe import Key, bytes_with_recipe, readers, with_recipe
+from rushlight.tape.memory.rehearsal import Demand, calls_for, least_limit
 from rushlight.tape.record.op import Grad, Plan, Plans, writes_over
 from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Leaf, Node, Output, Value
 
-Key = tuple[Recipe, int]  # a result of a recipe
-
-_SHARE = 1.25
+_SHARE = 1.06
+_FAILED_SHARE = 1.1
+_PLANNED_SHARE = 1.25
 # By device: the peak when the last backward pass ended that had no limit, and a leaf of that pass.
 _PEAKS: dict[Pool, tuple[int, weakref.ref[Any]]] = {}
 _MOST_CALLS = 50_000  # that are looked at for one error
@@ -99,25 +100,25 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         leaves = [leaf for leaf in _on(pool, walk.waiting) if id(leaf) not in arrived]
         memories = {g._memory for _, g in walk.waits}
         waited = sum(s.room for s in memories if s.pool is pool and s.recipe is not None)
-    floor, static = Floor(), static_bytes(pool)
+    static = static_bytes(pool)
     # Gradients on their way are not rebuilt; in a pass those that were dropped have to stay.
     passing = [s for s in with_recipe(pool) if s.recipe.fleeting]
-    flying = [s for s in passing if walk is not None or s.block is not None]
-    now = sum(s.room for s in flying) + call_bytes(floor, call, inputs)
-    calls = max((floor.of(filter(None, _saves(node))) for node in nodes), default=0)
-    sums = None if walk is None else walk.sums
-    known = max(now, calls, waited + Pass(nodes, leaves, floor, sums).most)
+    flying = sum(s.room for s in passing if walk is not None or s.block is not None)
+    later = Pass(nodes, leaves, waited, None if walk is None else walk.sums).demands
+    if call is not None:
+        later.insert(0, Demand(flying, _kept_keys(inputs), call_rooms(call)))
+    known = least_limit([*calls_for(key for demand in later for key in demand.reads), *later])
     most = int(known * _SHARE)
     left = (pool.limit or 0) - static
     if left >= known:
-        known, most = left, int(left * _SHARE)
+        known, most = left, int(left * _FAILED_SHARE)
     if walk is None or walk.create:
         held = {leaf.spec for leaf in _on(pool, _every_leaf())}
         specs = set(held)
         for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
             specs.update(plan.ins, plan.outs)
         planned = gradient_bytes(leaves) + _planned(pool, specs, held)
-        most = max(most, int(planned * _SHARE))
+        most = max(most, int(planned * _PLANNED_SHARE))
     most += int(gradient_bytes(leaves_with_sums(pool)) * _SHARE)
     free = _peak(pool, walk) - static
     if free >= known:
@@ -139,13 +140,11 @@ def _peak(pool: Pool, walk: Any) -> int:
     return peak
 
 
-def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
-    """The bytes that a call needs beside plain storages and gradients on their way."""
-    if call is None:
-        return 0
-    storages = [value._memory for value in inputs]
-    kept = [s for s in storages if s.recipe is not None and not s.recipe.fleeting]
-    return floor.of([(s.recipe, s.recipe.index_of(s)) for s in kept], call_rooms(call))
+def _kept_keys(inputs: Sequence[Value]) -> tuple[Key, ...]:
+    """What a call reads that can be rebuilt."""
+    recipes = {v._memory: v._memory.recipe for v in inputs}
+    kept = [(s, r) for s, r in recipes.items() if r is not None and not r.fleeting]
+    return tuple((recipe, recipe.index_of(storage)) for storage, recipe in kept)
 
 
 # ---- values that outlive their records ----
@@ -153,12 +152,12 @@ def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
 
 def held_bytes(pool: Pool, nodes: Sequence[Node]) -> int:
     """What `before_write` needs to make all plain that the program holds, made from parameters."""
-    floor, held, most = Floor(), 0, 0
+    held, demands = 0, []
     for storage in reversed(held_values(pool, nodes)):
         recipe = storage.recipe
-        most = max(most, held + floor.of([(recipe, recipe.index_of(storage))]))
+        demands.append(Demand(held, ((recipe, recipe.index_of(storage)),), 0))
         held += storage.room
-    return int(most * _SHARE)
+    return int(least_limit(demands) * _SHARE)
 
 
 def held_values(pool: Pool, nodes: Sequence[Node]) -> list[Storage]:
@@ -375,79 +374,6 @@ def _calls_of(program: Any, came: int, alone: bool) -> list[Made]:
     return calls or [((), 0)]
 
 
-class Floor:
-    """The bytes, beside plain storages, with which results of recipes can be made present."""
-
-    def __init__(self) -> None:
-        self.known: dict[Any, int] = {}
-        self.calls = 0
-
-    def of(self, keys: Iterable[Key], rooms: int = 0) -> int:
-        """For all of these at once, with blocks of `rooms` bytes: Note [Floor]."""
-        stack = [_Call(keys, rooms, frozenset())]
-        found = 0
-        while True:
-            call = stack[-1]
-            below = call.next(found)
-            if below is None:
-                found = self.known[call.key] = max(call.most, call.held + call.rooms)
-                stack.pop()
-                if not stack:
-                    return found
-                continue
-            known = self.known.get(below.key)
-            self.calls += known is None
-            if known is None and self.calls < _MOST_CALLS:
-                stack.append(below)
-                found = 0
-            else:
-                found = below.rooms if known is None else known
-
-
-class _Call:
-    """A call whose inputs are made present, in the order of their making."""
-
-    __slots__ = ("held", "key", "keys", "most", "pinned", "rooms", "started")
-
-    def __init__(self, keys: Iterable[Key], rooms: int, pinned: frozenset[Key]) -> None:
-        self.keys = sorted(set(keys) - pinned, key=lambda key: -key[0].serial)
-        self.rooms = rooms
-        self.pinned = pinned
-        self.key = (tuple(self.keys), rooms, pinned)
-        self.held = self.most = 0
-        self.started = False  # whether the last of the keys is being made
-
-    def next(self, found: int) -> _Call | None:
-        """The call that makes the next input, after that of the last one needed `found` bytes."""
-        if self.started:
-            recipe, index = key = self.keys.pop()
-            self.most = max(self.most, self.held + found)
-            self.held += recipe.rooms[index]
-            self.pinned |= {key}
-            self.started = False
-        if not self.keys:
-            return None
-        self.started = True
-        recipe, _ = self.keys[-1]
-        below = [(origin, i) for origin, i, _ in recipe.sources if origin.__class__ is Recipe]
-        return _Call(below, _rooms(recipe, self.pinned), self.pinned)
-
-
-def _rooms(recipe: Recipe, pinned: frozenset[Key]) -> int:
-    """The blocks that a recipe takes: a result replaces an input that is not pinned."""
-    plan = recipe.plan
-    if recipe.onto is not None:
-        return sum(recipe.rooms)
-    over = [
-        plan.rooms[out]
-        for out, (given, source) in product(range(len(plan.outs)), enumerate(recipe.sources))
-        if source[0].__class__ is Recipe
-        and source[:2] not in pinned
-        and writes_over(plan, out, given)
-    ]
-    return plan.room + plan.rest - max(over, default=0)
-
-
 def _saves(node: Node) -> list[Key | None]:
     """What a record saved, its results first; None for what has no recipe."""
     saved = [v._memory if isinstance(v, Value) else None for v in node.saved or ()]
@@ -469,19 +395,19 @@ class _Gradient:
 
 
 class Pass:
-    """A backward pass over records, in bytes. `most` is what it needs beside plain storages.
+    """A backward pass over records: the `demands` of its derivatives, in order.
 
-    `sums` are the gradients that have arrived in a pass that failed, by the keys of the walk.
+    `waited` bytes of gradients wait for its end. `sums` are those that have arrived in a pass that
+    failed, by the keys of the walk.
     """
 
     def __init__(
         self,
         nodes: Sequence[Node],
         leaves: Sequence[Leaf],
-        floor: Floor,
+        waited: int,
         sums: dict[Any, Value] | None = None,
     ) -> None:
-        self.floor = floor
         # Gradients on their way, by record and the number of its result.
         self.coming: dict[Any, dict[int, _Gradient]] = {}
         self.waiting: dict[Any, int] = dict.fromkeys(nodes, 0)
@@ -493,7 +419,9 @@ class Pass:
                     reached.add(edge)
                 elif edge in self.waiting:
                     self.waiting[edge] += 1
-        self.total = self.most = gradient_bytes(self.leaves - reached)
+        self.total = waited + gradient_bytes(self.leaves - reached)  # that cannot be dropped
+        self.demands: list[Demand] = []
+        self._note()
         self._take(sums or {})
         ready = [node for node, count in self.waiting.items() if not count]
         for node in ready:
@@ -533,23 +461,27 @@ class Pass:
         alone = all(block.users == 1 for block in came)
         saves = _saves(node)
         for reads, made in derivative_calls(plan, grad, [n for *_, n in edges], alone):
-            keys = filter(None, [saves[i] for i in reads if i < len(saves)])
-            self.most = max(self.most, self.total + self.floor.of(keys, made))
+            self._note(filter(None, [saves[i] for i in reads if i < len(saves)]), made)
         parts = _passed_on(plan, grad) if len(came) == 1 else None
         return [
             (edge, came[0] if parts is not None and parts(i, n) else _Gradient(n))
             for i, edge, n in edges
         ]
 
+    def _note(self, reads: Iterable[Key] = (), rooms: int = 0) -> None:
+        last = self.demands[-1] if self.demands else None
+        if rooms or reads or last is None or self.total > last.beside:
+            self.demands.append(Demand(self.total, tuple(dict.fromkeys(reads)), rooms))
+
     def _run_hooks(self, node: Node) -> None:
         """A hook may make another gradient; one that is retained is a copy, and stays."""
         hooks, rooms = node.hooks, node.plan.rooms
         if hooks is None:
             return
-        self.most = max(self.most, self.total + sum(rooms[i] for i in hooks.values))
+        self._note((), sum(rooms[i] for i in hooks.values))
         for index, kept in hooks.kept.items():
             self.total += sum(rooms[index] for reference in kept.values() if reference())
-        self.most = max(self.most, self.total)
+        self._note()
 
     def _arrive(self, node: Any, index: int, block: _Gradient) -> None:
         if node.__class__ is Leaf:
@@ -566,9 +498,9 @@ class Pass:
                 there[index] = made = _Gradient(max(before.nbytes, block.nbytes))
                 made.users = 1
                 self.total += made.nbytes
-                self.most = max(self.most, self.total)
+                self._note()
                 self._release([before, block])
-        self.most = max(self.most, self.total)
+        self._note()
 
     def _release(self, blocks: Sequence[_Gradient]) -> None:
         for block in blocks:
