@@ -68,7 +68,6 @@ class Recurrent(Op):
         launch = Forward(launches)
         cost, products = _cost(layer), _products(layer)
         plan = Plan(self, ins, outs, launch, static, cost=cost, products=products)
-        plan.rest += launches.scratch_bytes(*launch.wanted)
         plan.roomy = layer.keeps > 0
         return plan
 
@@ -119,7 +118,6 @@ class RecurrentGradient(Op):
         cost, products = _cost(layer) * (2 + again), _products(layer) * 2
         plan = Plan(self, ins, outs, launch, static, cost=cost, products=products)
         plan.over = [(asked.index("rows"), len(came))] if "rows" in asked else ()
-        plan.rest += launches.scratch_bytes(*launch.counts)
         plan.roomy = layer.keeps > 0
         return plan
 
