@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import traceback
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,27 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import rushlight as rl
 from rushlight import memory, nn, optim
+from rushlight.tape.memory import requirement
+from rushlight.tape.record.state import WALK
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 SHARES = (15, 30, 45, 60, 75, 85, 95)
 MOST_TRIES = 6
 REPEATS = 3  # of the step: its limit holds for later ones
 Step = Callable[[], None]
+KINDS: list[str] = []  # where steps failed
+
+
+def watch() -> None:
+    """Note where a request fails."""
+    plain = requirement.required_bytes
+
+    def watched(pool: Any, call: Any, inputs: Any) -> int:
+        walk = WALK.get()
+        KINDS.append("forward" if walk is None else "create" if walk.create else "backward")
+        return plain(pool, call, inputs)
+
+    requirement.required_bytes = watched
 
 
 class Training:
@@ -135,7 +151,7 @@ def tries(thing: Any, limit: int, most: int = MOST_TRIES) -> dict[str, Any]:
                     thing.step()
         except rl.BudgetError as error:
             found["errors"].append(str(error).partition(".\n")[0])
-            found["places"].append(thing.place)
+            found["places"].append(thing.place if thing.place == "step" else KINDS[-1])
             asked, error = error.required_bytes, None
             found["risen"] = asked > limit
             limit = asked
@@ -152,7 +168,7 @@ def least(thing: Any, low: int, high: int) -> int:
     start = low
     while high - low > max(512, (high - start) // 128):
         middle = (low + high) // 2
-        fits = forked(lambda: tries(thing, middle, 1)["fits"])
+        fits = forked(lambda limit=middle: tries(thing, limit, 1)["fits"])
         low, high = (low, middle) if fits else (middle, high)
     return high
 
@@ -181,10 +197,8 @@ def rows(name: str, steps: int, shares: tuple[int, ...]) -> Iterator[dict[str, A
             continue
         over = [(size - start) / max(1, enough - start) for size in found["limits"][1:]]
         whole = [size / enough for size in found["limits"][1:]]
-        yield {
-            **{"name": name, "steps": steps, "share": share, "start": start, "least": enough},
-            **{"peak": peak, "over": over, "whole": whole, **found},
-        }
+        about = {"name": name, "steps": steps, "share": share, "start": start, "least": enough}
+        yield {**about, "peak": peak, "over": over, "whole": whole, **found}
 
 
 def main() -> None:
@@ -194,8 +208,10 @@ def main() -> None:
     parser.add_argument("--shares", default=",".join(map(str, SHARES)))
     parser.add_argument("--all", action="store_true", help="print every row")
     given = parser.parse_args()
+    watch()
     shares = tuple(map(int, given.shares.split(",")))
-    count, bad, loose, overs = 0, 0, 0, []
+    kinds, again, loose = Counter[str](), Counter[str](), Counter[str]()
+    over: dict[str, float] = defaultdict(float)
     for name in given.names:
         stem, _, last = name.rpartition(":")
         first, dash, end = last.partition("-")
@@ -208,28 +224,30 @@ def main() -> None:
                         if row.get("crashed"):
                             print(row, flush=True)
                         continue
-                    count += 1
                     failed = len(row["limits"]) > 2 or not row["fits"]
-                    bad += failed
-                    loose += row["whole"][0] > 1.1
-                    overs.append(row["over"][0])
+                    kind = row["places"][0]
+                    if failed:
+                        again[kind] += 1
+                    kinds[kind] += 1
+                    over[kind] = max(over[kind], row["whole"][0])
+                    loose[kind] += row["whole"][0] > 1.1
                     if failed or given.all or row["whole"][0] > 1.3:
-                        text = " ".join(f"{w:.2f}/{o:.2f}" for w, o in zip(row["whole"], row["over"]))
+                        pairs = zip(row["whole"], row["over"], strict=True)
+                        text = " ".join(f"{w:.2f}/{o:.2f}" for w, o in pairs)
+                        least, peak = row["least"] - row["start"], row["peak"] - row["start"]
                         print(
                             f"{one} after {steps}, {row['share']:>3} %: {text}"
                             f"{'' if row['fits'] else ' NEVER'} {row['places']} "
-                            f"least {row['least'] - row['start']} peak {row['peak'] - row['start']}",
+                            f"least {least} peak {peak}",
                             flush=True,
                         )
                         if failed:
                             for error in row["errors"][1:]:
                                 print("    ", error[:200], flush=True)
-    overs.sort()
-    if overs:
+    for kind in kinds:
         print(
-            f"{count} failures, {bad} need another retry, {loose} ask for more than 1.1 of the "
-            f"least; beyond what is in use: median {overs[len(overs) // 2]:.2f}, "
-            f"90 % {overs[len(overs) * 9 // 10]:.2f}, most {overs[-1]:.2f}"
+            f"{kind}: {kinds[kind]} failures, {again[kind]} need another retry, {loose[kind]} ask "
+            f"for more than 1.1 of the least, at most {over[kind]:.2f}"
         )
 
 
