@@ -21,7 +21,8 @@ from rushlight.ops.nn.recurrent_gradient import PART, Backward
 from rushlight.ops.nn.recurrent_launches import Forward, Launches
 from rushlight.ops.nn.recurrent_sizes import GATES, Layer
 from rushlight.ops.view import views
-from rushlight.tape.memory.requirement import gradient_bytes, leaves_to_come
+from rushlight.tape.memory.pass_ahead import gradient_bytes
+from rushlight.tape.memory.requirement import leaves_to_come
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import is_followed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices

@@ -13,7 +13,7 @@ from typing import Any
 
 from rushlight.core.errors import BudgetError
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
-from rushlight.tape.memory import offload, requirement
+from rushlight.tape.memory import offload, pass_ahead, requirement
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.recipe import with_recipe
 from rushlight.tape.memory.tracebacks import clear, is_own, note
@@ -91,7 +91,7 @@ def _explained(
     is_forward = recorded and WALK.get() is None and STATE.get().grad
     static = requirement.static_bytes(pool)
     known = requirement.required_bytes(pool, plan, inputs)
-    gradients = requirement.gradient_bytes(requirement.leaves_to_come(pool))
+    gradients = pass_ahead.gradient_bytes(requirement.leaves_to_come(pool))
     clear(error)  # what the failed call held is not held by the program
     beyond = requirement.held_bytes(pool, nodes) if _optimizers() else 0
     required = max(known, static + gradients + beyond, error.required_bytes) + state_to_come(pool)

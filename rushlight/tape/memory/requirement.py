@@ -46,18 +46,25 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
+from rushlight.tape.memory.pass_ahead import (
+    Pass,
+    call_rooms,
+    derivative_calls,
+    edges_of,
+    gradient_bytes,
+    node_of,
+)
 from rushlight.tape.memory.recipe import Key, bytes_with_recipe, readers, with_recipe
 from rushlight.tape.memory.rehearsal import Demand, calls_for, least_limit
-from rushlight.tape.record.op import Grad, Plan, Plans, writes_over
+from rushlight.tape.record.op import Plan, Plans
 from rushlight.tape.record.state import STATE, WALK
-from rushlight.tape.record.value import Leaf, Node, Output, Value
+from rushlight.tape.record.value import Leaf, Node, Value
 
 _SHARE = 1.06
 _FAILED_SHARE = 1.1
@@ -101,10 +108,12 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         memories = {g._memory for _, g in walk.waits}
         waited = sum(s.room for s in memories if s.pool is pool and s.recipe is not None)
     static = static_bytes(pool)
-    # Gradients on their way are not rebuilt; in a pass those that were dropped have to stay.
+    # Gradients on their way are not rebuilt: those that are read, or wait, stay.
+    asked = {v._memory for v in (*inputs, *(() if walk is None else walk.sums.values()))}
     passing = [s for s in with_recipe(pool) if s.recipe.fleeting]
-    flying = sum(s.room for s in passing if walk is not None or s.block is not None)
-    later = Pass(nodes, leaves, waited, None if walk is None else walk.sums).demands
+    flying = sum(s.room for s in passing if s.block is not None or s in asked)
+    sums = None if walk is None else walk.sums
+    later = Pass(nodes, leaves, waited, sums, walk is None or walk.in_place).demands
     if call is not None:
         later.insert(0, Demand(flying, _kept_keys(inputs), call_rooms(call)))
     known = least_limit([*calls_for(key for demand in later for key in demand.reads), *later])
@@ -117,8 +126,14 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         specs = set(held)
         for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
             specs.update(plan.ins, plan.outs)
-        planned = gradient_bytes(leaves) + _planned(pool, specs, held)
+        if call is not None and STATE.get().grad:
+            needs = sum(1 << i for i, v in enumerate(inputs) if v._node is not None)
+            call.grads.get(needs) or call.grad(needs)
+        planned, known_specs = _planned(pool, specs, held)
+        planned += gradient_bytes(leaves)
         most = max(most, int(planned * _PLANNED_SHARE))
+        to_come = _share_to_come(pool, nodes, inputs, known_specs)
+        most += int((most - gradient_bytes(leaves)) * 2 * to_come**2)
     most += int(gradient_bytes(leaves_with_sums(pool)) * _SHARE)
     free = _peak(pool, walk) - static
     if free >= known:
@@ -204,7 +219,7 @@ def records(pool: Pool, inputs: Sequence[Value] = ()) -> list[Node]:
         found = list(walk.waiting)
     else:
         savers = [s.recipe.saved for s in with_recipe(pool) if s.recipe.saved is not None]
-        heads = [saver() for saver in savers] + [_node_of(value._node) for value in inputs]
+        heads = [saver() for saver in savers] + [node_of(value._node) for value in inputs]
         found = _reached(heads)
     nodes = [node for node in found if node.__class__ is Node and node.plan.pool is pool]
     return [node for node in nodes if node.saved is not None]
@@ -217,7 +232,7 @@ def _reached(stack: list[Any]) -> list[Any]:
         node = stack.pop()
         if node not in found and node.__class__ is Node:
             found[node] = None
-            stack += _edges(node)
+            stack += edges_of(node)
     return list(found)
 
 
@@ -252,10 +267,6 @@ def leaves_with_sums(pool: Pool) -> list[Leaf]:
     ]
 
 
-def gradient_bytes(leaves: Iterable[Leaf]) -> int:
-    return sum(room_for(leaf.spec.nbytes) for leaf in leaves)
-
-
 def _plans(pool: Pool) -> set[Plan]:
     """The plans that calls left on a device: those that launch, and those of views in caches."""
     caches = [reference() for reference in list(Cache.every.values())]
@@ -264,8 +275,20 @@ def _plans(pool: Pool) -> set[Plan]:
     return {plan for plan in kept if plan.__class__ is Plan and plan.pool is pool}
 
 
-def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> int:
+def _share_to_come(
+    pool: Pool, nodes: Sequence[Node], inputs: Sequence[Value], planned: set[Any]
+) -> float:
+    """The part of the leaves that no call has read yet, of this step or of an earlier one."""
+    leaves = leaves_of(pool)
+    read = {edge for node in nodes for edge in edges_of(node)} | {v._node for v in inputs}
+    unread = [leaf for leaf in leaves if leaf not in read and leaf.spec not in planned]
+    return len(unread) / max(1, len(leaves))
+
+
+def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> tuple[int, set[Any]]:
     """The most that calls with plans from earlier steps need, or their derivatives.
+
+    Also the specs of these calls' operands.
 
     Those are taken whose operands the step can have: operands of its calls, leaves, results of
     others. Integers beside them, as labels are, are taken as given. A call without operands is
@@ -284,7 +307,7 @@ def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> int:
             else:
                 waiting.append(plan)
         left = waiting
-    return Planned(taken, held).most
+    return Planned(taken, held).most, {spec for plan in taken for spec in plan.ins}
 
 
 class Planned:
@@ -323,209 +346,3 @@ class Planned:
             for reads, made in derivative_calls(plan, grad, given):
                 most = max(most, plan.room + waiting + sum(rooms[i] for i in reads) + made)
         return most
-
-
-def call_rooms(plan: Plan, came: int = 0) -> int:
-    """The blocks that a call takes, where a result is written over an input after the first."""
-    pairs = product(range(len(plan.outs)), range(came, len(plan.ins)))
-    over = [plan.rooms[out] for out, given in pairs if writes_over(plan, out, given)]
-    return plan.room + plan.rest - max(over, default=0)
-
-
-# The saves that a call of a derivative reads, by number; the blocks that it and those before take.
-Made = tuple[Sequence[int], int]
-
-
-def derivative_calls(
-    plan: Plan, grad: Grad, given: Sequence[int], alone: bool = True
-) -> list[Made]:
-    """The calls of a derivative, where the gradients it gives are of these sizes.
-
-    By its program, if it has run; else as one call. One kernel writes one of the gradients over the
-    incoming one, if it is held `alone`, or over a save: Note [Derivatives] 7, Note [Replay] 8.
-    """
-    if plan.launch is None:
-        return [((), 0)]
-    saves = range(len(grad.saves_out) + len(grad.saves_in))
-    found = [made for made in (grad.programs or {}).values() if made is not None]
-    if grad.fused is not None:
-        return [(saves, sum(given) - (plan.room if alone and plan.room in given else 0))]
-    if not found:
-        return [(saves, sum(given) + max(given, default=0))]
-    return _calls_of(found[0].program, len(found[0].program.given) - len(saves), alone)
-
-
-def _calls_of(program: Any, came: int, alone: bool) -> list[Made]:
-    """A program's calls; its first `came` inputs are gradients."""
-    kernels = [step for step in program.steps if not step.is_view]
-    firsts = [f for f, step in zip(program.firsts, program.steps, strict=True) if not step.is_view]
-    roots = [{program.roots[slot][0] for slot in step.sources} for step in kernels]
-    held: dict[int, int] = {}  # what was made, by slot
-    calls: list[Made] = []
-    for number, (step, first) in enumerate(zip(kernels, firsts, strict=True)):
-        reads = [slot - came for slot in roots[number] if came <= slot < len(program.given)]
-        own = step.plan.room + step.plan.rest
-        if len(kernels) == 1:
-            own = call_rooms(step.plan, 0 if came == 1 and alone else came)
-        calls.append((reads, sum(held.values()) + own))
-        held.update({first + i: room for i, room in enumerate(step.plan.rooms)})
-        later = set().union(*roots[number + 1 :], program.made)
-        held = {slot: room for slot, room in held.items() if slot in later}
-    return calls or [((), 0)]
-
-
-def _saves(node: Node) -> list[Key | None]:
-    """What a record saved, its results first; None for what has no recipe."""
-    saved = [v._memory if isinstance(v, Value) else None for v in node.saved or ()]
-    storages = [s if isinstance(s, Storage) else None for s in (*node.outs, *saved)]
-    return [
-        None if s is None or s.recipe is None else (s.recipe, s.recipe.index_of(s))
-        for s in storages
-    ]
-
-
-class _Gradient:
-    """The block of a gradient on its way, and how many records wait for it or a part of it."""
-
-    __slots__ = ("nbytes", "users")
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.users = 0
-
-
-class Pass:
-    """A backward pass over records: the `demands` of its derivatives, in order.
-
-    `waited` bytes of gradients wait for its end. `sums` are those that have arrived in a pass that
-    failed, by the keys of the walk.
-    """
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        leaves: Sequence[Leaf],
-        waited: int,
-        sums: dict[Any, Value] | None = None,
-    ) -> None:
-        # Gradients on their way, by record and the number of its result.
-        self.coming: dict[Any, dict[int, _Gradient]] = {}
-        self.waiting: dict[Any, int] = dict.fromkeys(nodes, 0)
-        self.leaves = set(leaves)
-        reached: set[Leaf] = set()
-        for node in nodes:
-            for edge in _edges(node):
-                if edge.__class__ is Leaf:
-                    reached.add(edge)
-                elif edge in self.waiting:
-                    self.waiting[edge] += 1
-        self.total = waited + gradient_bytes(self.leaves - reached)  # that cannot be dropped
-        self.demands: list[Demand] = []
-        self._note()
-        self._take(sums or {})
-        ready = [node for node, count in self.waiting.items() if not count]
-        for node in ready:
-            if node not in self.coming:
-                self._arrive(node, 0, _Gradient(node.plan.room))
-        self._run(ready)
-
-    def _take(self, sums: dict[Any, Value]) -> None:
-        blocks: dict[Storage, _Gradient] = {}
-        for key, value in sums.items():
-            node, index = key if key.__class__ is tuple else (key, 0)
-            there = value._memory
-            plain = there.recipe is None  # it counts as static
-            self._arrive(
-                node, index, blocks.setdefault(there, _Gradient(0 if plain else there.room))
-            )
-
-    def _run(self, ready: list[Node]) -> None:
-        while ready:
-            node = ready.pop()
-            came = list(self.coming.pop(node, {}).values())
-            for edge, block in self._differentiate(node, came):
-                below = _node_of(edge)
-                self._arrive(below, edge.index if edge.__class__ is Output else 0, block)
-                if below in self.waiting:
-                    self.waiting[below] -= 1
-                    if not self.waiting[below]:
-                        ready.append(below)
-            self._release(came)
-
-    def _differentiate(self, node: Node, came: list[_Gradient]) -> list[tuple[Any, _Gradient]]:
-        """The gradients that a node gives: new blocks, or the one that came."""
-        self._run_hooks(node)
-        plan, grad = node.plan, node.grad
-        found = enumerate(zip(node.edges, plan.ins, strict=False))
-        edges = [(i, edge, room_for(spec.nbytes)) for i, (edge, spec) in found if edge is not None]
-        alone = all(block.users == 1 for block in came)
-        saves = _saves(node)
-        for reads, made in derivative_calls(plan, grad, [n for *_, n in edges], alone):
-            self._note(filter(None, [saves[i] for i in reads if i < len(saves)]), made)
-        parts = _passed_on(plan, grad) if len(came) == 1 else None
-        return [
-            (edge, came[0] if parts is not None and parts(i, n) else _Gradient(n))
-            for i, edge, n in edges
-        ]
-
-    def _note(self, reads: Iterable[Key] = (), rooms: int = 0) -> None:
-        last = self.demands[-1] if self.demands else None
-        if rooms or reads or last is None or self.total > last.beside:
-            self.demands.append(Demand(self.total, tuple(dict.fromkeys(reads)), rooms))
-
-    def _run_hooks(self, node: Node) -> None:
-        """A hook may make another gradient; one that is retained is a copy, and stays."""
-        hooks, rooms = node.hooks, node.plan.rooms
-        if hooks is None:
-            return
-        self._note((), sum(rooms[i] for i in hooks.values))
-        for index, kept in hooks.kept.items():
-            self.total += sum(rooms[index] for reference in kept.values() if reference())
-        self._note()
-
-    def _arrive(self, node: Any, index: int, block: _Gradient) -> None:
-        if node.__class__ is Leaf:
-            if node in self.leaves:
-                self.leaves.discard(node)
-                self.total += min(block.nbytes, room_for(node.spec.nbytes))
-        else:
-            if not block.users:
-                self.total += block.nbytes
-            block.users += 1
-            there = self.coming.setdefault(node, {})
-            before, there[index] = there.get(index), block
-            if before is not None:  # they are added
-                there[index] = made = _Gradient(max(before.nbytes, block.nbytes))
-                made.users = 1
-                self.total += made.nbytes
-                self._note()
-                self._release([before, block])
-        self._note()
-
-    def _release(self, blocks: Sequence[_Gradient]) -> None:
-        for block in blocks:
-            block.users -= 1
-            if not block.users:
-                self.total -= block.nbytes
-
-
-def _passed_on(plan: Plan, grad: Grad) -> Callable[[int, int], bool]:
-    """Tells of the gradient of an input, and its bytes, whether it lies in the one that came."""
-    if grad.fused is not None:
-        return lambda i, nbytes: False
-    found = [made for made in (grad.programs or {}).values() if made is not None]
-    if found:
-        places = found[0].places
-        return lambda i, nbytes: places[i] is not None and not places[i][0]
-    if grad.saves_in or grad.saves_out:
-        return lambda i, nbytes: False
-    # Unknown yet: a view at most.
-    return lambda i, nbytes: nbytes <= plan.room
-
-
-def _node_of(edge: Any) -> Any:
-    return edge.node if edge.__class__ is Output else edge
-
-
-def _edges(node: Node) -> list[Any]:
-    return [_node_of(edge) for edge in node.edges if edge is not None]
