@@ -296,7 +296,10 @@ class Foresight:
         if known is None or recipe.record is not self.record:
             return None
         uses = known.uses[recipe.call]
-        following = bisect_left(uses, self.coming)
+        # The calls of a derivative may be others than those of the record: a gradient that one of
+        # them reads, or the sum after them, may still be to come.
+        coming = self.now if recipe.fleeting and self.is_inside else self.coming
+        following = bisect_left(uses, coming)
         wait = int(uses[following]) - self.now if following < len(uses) else NEVER
         wanted = recipe.wanted
         return wanted - self.now if int(self.coming) <= wanted < self.now + wait else wait

@@ -4,7 +4,7 @@
 1. A derivative that has run has a program: each of its calls needs the saves it reads, and what was
    made so far. One that is at most one kernel has a program before it runs (`Grad.fused`). Else it
    counts as one call that reads all saves, with an intermediate result of the size of the largest
-   gradient it gives, and as much scratch as the call that it is of.
+   gradient it gives.
 2. Beside them are the incoming gradients, those on their way and those of leaves, in the order of
    a backward pass. Gradients may share one block: views of it, or the one that came, passed on. A
    sum is made in the memory of a gradient that nobody else has (Note [Backward] 2).
@@ -49,7 +49,8 @@ def derivative_calls(
     saves = len(grad.saves_out) + len(grad.saves_in)
     program = _program_of(plan, grad)
     if program is None:
-        return [(range(saves), sum(given) + max(given, default=0) + plan.scratch)]
+        copied = plan.scratch + plan.room if plan.scratch else 0
+        return [(range(saves), sum(given) + max(given, default=0) + copied)]
     return _calls_of(program, len(program.given) - saves, alone)
 
 

@@ -129,10 +129,9 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         if call is not None and STATE.get().grad:
             needs = sum(1 << i for i, v in enumerate(inputs) if v._node is not None)
             call.grads.get(needs) or call.grad(needs)
-        planned, known_specs = _planned(pool, specs, held)
-        planned += gradient_bytes(leaves)
+        planned = gradient_bytes(leaves) + _planned(pool, specs, held)
         most = max(most, int(planned * _PLANNED_SHARE))
-        to_come = _share_to_come(pool, nodes, inputs, known_specs)
+        to_come = _share_to_come(pool, nodes, inputs)
         most += int((most - gradient_bytes(leaves)) * 2 * to_come**2)
     most += int(gradient_bytes(leaves_with_sums(pool)) * _SHARE)
     free = _peak(pool, walk) - static
@@ -275,20 +274,17 @@ def _plans(pool: Pool) -> set[Plan]:
     return {plan for plan in kept if plan.__class__ is Plan and plan.pool is pool}
 
 
-def _share_to_come(
-    pool: Pool, nodes: Sequence[Node], inputs: Sequence[Value], planned: set[Any]
-) -> float:
+def _share_to_come(pool: Pool, nodes: Sequence[Node], inputs: Sequence[Value]) -> float:
     """The part of the leaves that no call has read yet, of this step or of an earlier one."""
     leaves = leaves_of(pool)
+    planned = {spec for plan in _plans(pool) for spec in plan.ins}
     read = {edge for node in nodes for edge in edges_of(node)} | {v._node for v in inputs}
     unread = [leaf for leaf in leaves if leaf not in read and leaf.spec not in planned]
     return len(unread) / max(1, len(leaves))
 
 
-def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> tuple[int, set[Any]]:
+def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> int:
     """The most that calls with plans from earlier steps need, or their derivatives.
-
-    Also the specs of these calls' operands.
 
     Those are taken whose operands the step can have: operands of its calls, leaves, results of
     others. Integers beside them, as labels are, are taken as given. A call without operands is
@@ -307,7 +303,7 @@ def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> tuple[int, set[Any]
             else:
                 waiting.append(plan)
         left = waiting
-    return Planned(taken, held).most, {spec for plan in taken for spec in plan.ins}
+    return Planned(taken, held).most
 
 
 class Planned:
