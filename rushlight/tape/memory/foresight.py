@@ -56,6 +56,8 @@ NEVER = 1 << 30  # calls until the next use of what is not used again
 
 STEADY = 4
 _PART = 2.0**-20  # of a derivative: one call
+# Where its gradients are added to others: after its calls, however many these were in the record.
+ENDED = 0.5
 _MARKED = 2  # the equal step in which launches have marks
 
 
@@ -296,10 +298,7 @@ class Foresight:
         if known is None or recipe.record is not self.record:
             return None
         uses = known.uses[recipe.call]
-        # The calls of a derivative may be others than those of the record: a gradient that one of
-        # them reads, or the sum after them, may still be to come.
-        coming = self.now if recipe.fleeting and self.is_inside else self.coming
-        following = bisect_left(uses, coming)
+        following = bisect_left(uses, self.coming)
         wait = int(uses[following]) - self.now if following < len(uses) else NEVER
         wanted = recipe.wanted
         return wanted - self.now if int(self.coming) <= wanted < self.now + wait else wait

@@ -49,8 +49,7 @@ def derivative_calls(
     saves = len(grad.saves_out) + len(grad.saves_in)
     program = _program_of(plan, grad)
     if program is None:
-        copied = plan.scratch + plan.room if plan.scratch else 0
-        return [(range(saves), sum(given) + max(given, default=0) + copied)]
+        return [(range(saves), sum(given) + max(given, default=0))]
     return _calls_of(program, len(program.given) - saves, alone)
 
 

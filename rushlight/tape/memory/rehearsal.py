@@ -23,11 +23,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rushlight.tape.memory.pins import OFTEN
-from rushlight.tape.memory.recipe import SMALLEST_DROP, Key, Recipe
+from rushlight.tape.memory.recipe import MOST_RUNS, OFTEN, SMALLEST_DROP, Key, Recipe
 from rushlight.tape.record.op import writes_over
 
-MOST_RUNS = 16  # of one recipe in one replay
 _MOST_STEPS = 30_000  # calls run again: a limit that takes more is too little
 _STEP = 1.15  # from one limit to the next, until one suffices
 _NEVER = 1 << 30

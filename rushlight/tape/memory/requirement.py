@@ -66,7 +66,7 @@ from rushlight.tape.record.op import Plan, Plans
 from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Leaf, Node, Value
 
-_SHARE = 1.06
+_SHARE = 1.08
 _FAILED_SHARE = 1.1
 _PLANNED_SHARE = 1.25
 # By device: the peak when the last backward pass ended that had no limit, and a leaf of that pass.
@@ -133,11 +133,21 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         most = max(most, int(planned * _PLANNED_SHARE))
         to_come = _share_to_come(pool, nodes, inputs)
         most += int((most - gradient_bytes(leaves)) * 2 * to_come**2)
-    most += int(gradient_bytes(leaves_with_sums(pool)) * _SHARE)
+    most += int(gradient_bytes(leaves_with_sums(pool)) * _PLANNED_SHARE)
     free = _peak(pool, walk) - static
     if free >= known:
         most = min(most, free)
-    return static + most
+    return max(static + most, 0 if walk is None else walk.needs.get(pool, 0))
+
+
+def note_need(walk: Any, pool: Pool, room: int, pinned: set[Storage]) -> None:
+    """Called when a pass has no room for a request beside what is pinned and gradients."""
+    gradients = [*walk.sums.values(), *[g for _, g in walk.waits]]
+    asked = {g._memory for g in gradients} | pinned
+    every = with_recipe(pool)
+    kept = sum(s.room for s in every if s in asked or (s.recipe.fleeting and s.block is not None))
+    need = static_bytes(pool) + int((kept + room) * _SHARE)
+    walk.needs[pool] = max(need, walk.needs.get(pool, 0))
 
 
 def note_peak(pool: Pool, leaf: Any) -> None:
