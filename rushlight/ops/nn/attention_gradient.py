@@ -72,7 +72,7 @@ class Backward:
             *((count, dtype) for count in counts),
             (max(shapes.rows, shapes.keys), int32),
         ]
-        self.scratch = scratch_bytes(self.wanted)
+        self.scratch_taken = scratch_bytes(self.wanted)
 
     def __call__(self, *given: Any) -> None:
         asked = [spec is not None for spec in self.outs]

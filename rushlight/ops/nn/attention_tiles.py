@@ -222,7 +222,7 @@ class Forward:
         rows = numel(self.scheme.heads) * self.scheme.rows
         counted = (max(shapes.rows, shapes.keys), int32)
         self.wanted = [(rows * pitch(shapes.keys), dtype), (rows, dtype), (rows, dtype), counted]
-        self.scratch = scratch_bytes(self.wanted) if self.level.numel else 0
+        self.scratch_taken = scratch_bytes(self.wanted) if self.level.numel else 0
 
     def __call__(self, *given: Any) -> None:
         addresses, params = given[: self.count], given[self.count :]
@@ -330,5 +330,5 @@ def widened(
                     cast = f.cast_formula(float32, narrow.dtype)
                     launches.map(cast, spec.shape, narrow.strides, spec.strides)(own, place)
 
-    launch.scratch = scratch_bytes(wanted) + inner.scratch  # type: ignore[attr-defined]
+    launch.scratch_taken = scratch_bytes(wanted) + inner.scratch_taken  # type: ignore[attr-defined]
     return launch

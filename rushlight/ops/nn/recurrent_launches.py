@@ -242,7 +242,7 @@ class Forward:
             scratch * layer.hidden,
             *[numel(layer.shape(name, dtype)) if alone else 0 for name in layer.starts],
         ]
-        self.scratch = launches.scratch_bytes(*self.wanted)
+        self.scratch_taken = launches.scratch_bytes(*self.wanted)
 
     def __call__(self, *addresses: int) -> None:
         launches, layer, size = self.launches, self.layer, self.launches.size

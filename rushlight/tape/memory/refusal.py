@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from rushlight.core.errors import BudgetError
-from rushlight.devices.shared.allocator import Pool, Storage, room_for
+from rushlight.devices.shared.allocator import Pool, Scratch, Storage, room_for
 from rushlight.tape.memory import offload, pass_ahead, requirement
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.recipe import with_recipe
@@ -126,9 +126,9 @@ def in_units(nbytes: int) -> str:
 class Holders:
     """The bytes in use: by kind, and those of activations by module.
 
-    Data is all that is of no other kind: inputs, buffers, workspaces. `fixed` are activations that
-    cannot be dropped, since they were made outside of the budget. `again` are those that a write
-    has `rebuilt`, or is about to.
+    Workspaces are kernels' scratch and what the device keeps for itself; data is all that is of no
+    other kind: inputs, buffers. `fixed` are activations that cannot be dropped, since they were
+    made outside of the budget. `again` are those that a write has `rebuilt`, or is about to.
     """
 
     def __init__(self, pool: Pool, nodes: Sequence[Node], rebuilt: Sequence[Storage] = ()) -> None:
@@ -154,8 +154,9 @@ class Holders:
                 self.fixed += 0 if self.kinds[storage] else room
                 self.kinds[storage] = "activations"
                 self.by_module[name] = self.by_module.get(name, 0) + room
-        order = ("parameters", "gradients", "optimizer state", "data", "activations")
+        order = ("parameters", "gradients", "optimizer state", "data", "activations", "workspaces")
         self.by_kind = dict.fromkeys(order, 0)
+        self.by_kind["workspaces"] = Scratch.used.get(pool, 0) + pool.device.limits.own
         for storage, kind in self.kinds.items():
             self.by_kind[kind] += self._room(storage)
         self.by_kind["data"] = max(0, pool.live - sum(self.by_kind.values()))
