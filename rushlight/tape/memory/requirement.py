@@ -1,32 +1,29 @@
 """What a whole step needs: the limit that a BudgetError names. It is computed for the error only.
 
 # Note [Requirement]
-1. A step that failed has left records. What it needs is the most of: the failed call; each recorded
-   call, whose inputs are rebuilt (Note [Floor]); each derivative that is to come.
-2. A derivative that has run has a program: each of its calls needs the saves it reads, rebuilt one
-   after the other, and what was made so far. Else it counts as one call that reads all saves, with
-   an intermediate result of the size of the largest gradient it gives. Beside them are the incoming
-   gradients, those on their way and those of leaves, in the order of a backward pass. A failed pass
-   is continued where it failed. A result that may be written over an input takes no block. A
-   gradient that is added to a leaf's own waits for the end of the pass (Note [Backward] 5), and
-   counts until then; where a forward pass failed, all leaves are taken to get one.
+1. A step that failed has left records. What it needs is found by a rehearsal (Note [Rehearsal]) of
+   the recorded calls, of the call that failed and of the derivatives that are to come (Note [Pass
+   ahead]), in limits from the most that one of them reads.
+2. Before a pass drops a gradient it notes what it would take not to (`note_need`). Such a limit is
+   asked for too: to rebuild a gradient is to repeat the pass, of which the part before the failure
+   has left no records.
 3. Of a forward pass that failed, or a pass that is differentiated itself, the calls to come are
    unknown. Where earlier steps left plans for operands that this one can have, those are taken, and
-   their derivatives; else the next limit may fail later in the step. A call may run again beside
-   the gradient of a call that saved its result. Where calls give two gradients, one of them may
-   wait, and a value that is joined later. Leaves that no record reaches have their gradients before
-   the derivatives of the records run. The records are those before the failed call's inputs and
-   before the last record that saved each value with a recipe (`Recipe.saved`). `memory.estimate`
-   tells before a step runs.
+   their derivatives. Where calls give two gradients, one of them may wait, and a value that is
+   joined later. All leaves are taken to get a gradient. Of a program's first forward pass only its
+   leaves tell what is to come: the more of them no call has read, the more is asked for, up to
+   three times (`_share_to_come`). The records are those before the failed call's inputs and before
+   the last record that saved each value with a recipe (`Recipe.saved`). `memory.estimate` tells
+   before a step runs.
 4. Before an optimiser writes to parameters, dropped values made from them that the program still
    holds are rebuilt, the last one first, and stay (`before_write`): its step needs room for them
    beside the gradients and the state. Who holds a value is told by counts of references, so the
    variables of functions that run count too.
 5. State that optimisers are still to make counts beside all else: later steps have it.
-6. Scratch is known of few kernels, and the engine keeps to 1.1 of the floor: hence `_SHARE`. A
-   limit that failed although it has all that is known failed by these, and gets as large a share
-   more. A pass that ended without a limit took no more than `_PEAKS` tells,
-   which holds for the failed step as far as its leaf is one of this step's.
+6. The engine keeps to 1.1 of the floor, and scratch is known of few kernels: hence `_SHARE`. A
+   limit that failed although it has all that is known failed by these, and gets `_FAILED_SHARE`
+   more. A pass that ended without a limit took no more than `_PEAKS` tells, which holds for the
+   failed step as far as its leaf is one of this step's.
 7. A leaf to which an earlier step has added gradients (`Leaf.sums`) gets further ones: in the first
    pass of a step those of the next count too, since they wait beside the first's.
 
