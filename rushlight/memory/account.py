@@ -273,6 +273,8 @@ class _Reader:
         """A moment of an optimiser's step, at which nothing changes."""
         self._time(event.clock)
         for account in self.accounts.values():
+            if not account.live[-1] and len(account.live) == 1:
+                continue  # a device that is not used
             account.live.append(account.live[-1])
             account.held.append(-1)
             account.clocks.append(event.clock - self.recorder.began)
