@@ -531,6 +531,7 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         self._give_back()
 
+    @unheard
     def _give_back(self) -> None:
         self.used[self.pool] -= sum([room for _, room in self.taken])
         self.pool.give_all(self.taken)
