@@ -88,8 +88,9 @@ FOLDERS = {
         *("create", "sort", "linalg", "batching", "nn", "fft", "optim", "surface"),
     ),
     "tape": (
-        *("record", "memory.recipe", "memory.foresight", "memory.offload", "memory.requirement"),
-        *("memory.tracebacks", "memory.refusal", "memory.pins", "memory.rebuild", "memory.replay"),
+        *("record", "memory.recipe", "memory.foresight", "memory.offload", "memory.rehearsal"),
+        *("memory.pass_ahead", "memory.requirement", "memory.tracebacks", "memory.refusal"),
+        *("memory.pins", "memory.rebuild", "memory.replay"),
         *("record.call", "program"),
         *("anomaly", "shadow", "memory", "vmap", "walk", "dual", "function"),
     ),

@@ -1,8 +1,9 @@
 """The account of a recording: who owned which bytes, from when to when.
 
 # Note [Account]
-1. A moment is one change of the bytes in use on a device; moment 0 is the start. A `Span` is a
-   number of bytes with one owner, from the moment they are counted to the moment they are not.
+1. A moment is one change of the bytes in use on a device, or the begin of an optimiser's step;
+   moment 0 is the start. A `Span` is a number of bytes with one owner, from the moment they are
+   counted to the moment they are not.
 2. Bytes come with a `Birth` or `Taken` of the same pool and size before them in the events. They go
    with the storage whose end follows in the events, or with the `Dropped` before them; else they
    are the newest scratch of that size.
@@ -43,6 +44,7 @@ from rushlight.memory.watching import (
     Origin,
     Rebuilt,
     Recorder,
+    Stepped,
     Taken,
 )
 from rushlight.tape.record.op import Plan
@@ -211,6 +213,8 @@ class _Reader:
                 self.dropping.append(event.birth)
             elif isinstance(event, Rebuilt):
                 self._move(event)
+            elif isinstance(event, Stepped):
+                self._step(event)
             elif isinstance(event, CopiedOut):
                 self.accounts[event.pool].copies.append(event)
         end = self.recorder.ended or self.recorder.now()
@@ -264,6 +268,17 @@ class _Reader:
         else:
             self.untimed.append((account, moment))
             self._leave(account, -delta, moment)
+
+    def _step(self, event: Stepped) -> None:
+        """A moment of an optimiser's step, at which nothing changes."""
+        self._time(event.clock)
+        for account in self.accounts.values():
+            if not account.live[-1] and len(account.live) == 1:
+                continue  # a device that is not used
+            account.live.append(account.live[-1])
+            account.held.append(-1)
+            account.clocks.append(event.clock - self.recorder.began)
+            account.phases.append(STEP)
 
     def _arrive(self, account: Account, room: int, moment: int) -> None:
         for i in range(len(self.waiting) - 1, -1, -1):

@@ -117,6 +117,15 @@ class Dropped:
         self.clock = _clock()
 
 
+class Stepped:
+    """An optimiser's step begins: it may take no memory."""
+
+    __slots__ = ("clock",)
+
+    def __init__(self) -> None:
+        self.clock = _clock()
+
+
 class CopiedOut:
     """The bytes of a storage were copied to the host or to a file."""
 
@@ -165,6 +174,7 @@ class Recorder:
         self.before: dict[Pool, tuple[int, int, int]] = {}  # live, held, peak at the start
         self.paths: dict[Any, str] = {}  # of modules, by weak references
         self.began = self.ended = 0.0
+        self.hook: Any = None  # on the steps of optimisers
 
     # ---- on and off ----
 
@@ -179,6 +189,16 @@ class Recorder:
             for names in _NAMES:
                 names["new"] = self.new
             replay.COUNTERS.watch = Offloaded.watch = self
+            self._hook_steps()
+
+    def _hook_steps(self) -> None:
+        """Note the steps of optimisers; the module is looked up, not imported."""
+        module = sys.modules.get("rushlight.optim.optimizer")
+        if module is not None:
+            self.hook = module.register_optimizer_step_pre_hook(self._stepped)
+
+    def _stepped(self, *_: object) -> None:
+        self.events.append(Stepped())
 
     def watch(self, pool: Pool) -> None:
         self.before[pool] = pool.live, pool.held, pool.peak
@@ -189,6 +209,8 @@ class Recorder:
         if Recorder.running is self:
             with Uninterrupted():
                 replay.COUNTERS.watch = Offloaded.watch = None
+                if self.hook is not None:
+                    self.hook.remove()
                 for names in _NAMES:
                     names["new"] = object.__new__
                 for pool, kind in self.classes:

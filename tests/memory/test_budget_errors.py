@@ -14,6 +14,8 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import BudgetError, memory, nn, optim
+from rushlight.devices.shared.allocator import Scratch
+from rushlight.devices.shared.registry import pool_of
 from rushlight.tape.memory import refusal, requirement
 
 
@@ -207,6 +209,21 @@ def test_call_line_module_and_holders():
     assert weights <= error.holders["parameters"]
     assert x.nbytes <= error.holders["data"]
     assert error.holders["activations"] >= 64 * 64 * 4
+
+
+def test_scratch_is_a_holder_of_its_own():
+    pool = pool_of("cpu")
+    before = dict(Scratch.used)
+    gc.collect()
+    with Scratch(pool, 1 << 20, 1 << 18), memory.budget(memory.allocated() + 4096):
+        with pytest.raises(BudgetError) as caught:
+            rl.zeros(1 << 20)
+        with pytest.raises(BudgetError), Scratch(pool, 1024, 1 << 21):
+            pass
+        assert Scratch.used[pool] == before.get(pool, 0) + (5 << 18)
+    held = caught.value.holders
+    assert held["workspaces"] >= 5 << 18 and "workspaces 1.2 MiB" in str(caught.value)
+    assert Scratch.used[pool] == before.get(pool, 0)
 
 
 def test_gradients_and_the_state_of_an_optimiser_are_holders():

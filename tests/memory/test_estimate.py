@@ -524,3 +524,25 @@ def test_what_generated_code_refers_to_is_let_be() -> None:
     launch = launching.bound(text, "a program of a test", {"blocks0": blocks})
     memory.estimate(lambda: launch().append(3))
     assert blocks == [1, 2, 3, 3]  # the function runs twice
+
+
+def test_the_length_of_a_table_is_no_work():
+    """A lookup moves the rows that it reads; a budget that runs it again costs these."""
+    slower = []
+    for rows in (16, 4096):
+        table = nn.Embedding(rows, 64)
+        layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(8)])
+        words = rl.randint(0, rows, (512,))
+
+        def step(table=table, layers=layers, words=words) -> None:
+            h = table(words)
+            for layer in layers:
+                h = h + layer(h).tanh()
+            h.square().mean().backward()
+            layers.zero_grad()
+            table.zero_grad()
+
+        free = memory.estimate(step)
+        limit = free.before + (free.second - free.before) * 6 // 10
+        slower.append(memory.estimate(step, budget=limit).slowdown)
+    assert slower[0] > 1.02 and abs(slower[1] - slower[0]) < 0.1, slower

@@ -136,6 +136,26 @@ def test_every_block_of_a_step_has_its_owner(training: Training) -> None:
     assert names == {name for name, _ in training.model.named_parameters()}
 
 
+def test_a_step_that_takes_no_memory_is_told() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(64, 64)
+
+    def step() -> None:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+    step()
+    account = recorded(step)
+    assert not [s for s in account.spans if s.origin and s.origin.phase == "optimizer step"]
+    runs = [name for name, *_ in as_data(account)["phases"]]
+    assert runs == ["forward", "backward", "optimizer step"] * 2
+    assert account.clocks == sorted(account.clocks)
+    check_sums(account)
+
+
 def test_the_class_stands_before_names_that_two_modules_have(training: Training) -> None:
     def told() -> set[str]:
         spans = recorded(training.step).spans

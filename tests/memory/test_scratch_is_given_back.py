@@ -13,6 +13,7 @@ from rushlight import memory
 from rushlight.core.errors import BudgetError, OutOfMemoryError
 from rushlight.devices.shared.allocator import Pool, Scratch
 from rushlight.devices.shared.registry import pool_of
+from rushlight.tape.record.op import Plans
 
 
 def _parts(f: Callable[..., Any], *shapes: tuple[int, ...], **named: Any) -> Callable[[], Any]:
@@ -124,3 +125,23 @@ def test_blocks_for_a_launch():
     with pytest.raises(KeyError), Scratch(pool, 64):
         raise KeyError
     assert pool.live == before
+
+
+def test_attention_tells_what_it_takes():
+    """Room for all of it is made before it runs: a gradient would be dropped for it later."""
+    q = rl.randn(4, 2, 127, 32, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    plans = [plan for reference in list(Plans.every.values()) if (plan := reference()) is not None]
+    (plan,) = [
+        plan
+        for plan in plans
+        if plan.op.name == "scaled_dot_product_attention_grad"
+        and plan.out.shape == q.shape
+        and plan.pool is pool_of("cpu")
+    ]
+    specs = (*plan.outs, *plan.ins)
+    with Scratch(pool_of("cpu"), *[max(64, s.nbytes) for s in specs]) as places:
+        before = memory.allocated()
+        memory.reset_peak()
+        plan.launch(*places, *plan.tail, 0.1)
+        assert memory.peak() - before == plan.scratch > 0

@@ -25,7 +25,17 @@ from rushlight.devices.shared.allocator import Pool, Scratch
 from rushlight.devices.shared.protocol import Kind, Launch, Limits, Tell
 from rushlight.devices.shared.registry import pool_of
 from rushlight.kernel.interpret import signature, sort_arguments
-from rushlight.kernel.shapes import Attend, Contract, Convolve, Kernel, Search, Sort
+from rushlight.kernel.shapes import (
+    Attend,
+    Cell,
+    Contract,
+    Convolve,
+    Gather,
+    Kernel,
+    Scatter,
+    Search,
+    Sort,
+)
 from rushlight.kernel.show import show
 from rushlight.kernel.verify import verify
 
@@ -104,8 +114,9 @@ class NullDevice:
 # Rooms of the scratch that a launch of a kernel with these numbers takes from the pool.
 ScratchOf = Callable[[Kernel, Sequence[int]], Sequence[int]]
 
-# Work is counted in elements that are read or written, as `Plan.cost` is.
-_WORK_OF_PRODUCT = 0.02
+# Work is counted in elements that are read or written, as `Plan.cost` is. A multiplication of a
+# product costs that much on processors, as measured, and on GPUs.
+_WORK_OF_PRODUCT = {True: 0.15, False: 0.02}
 _WORK_OF_CALL = 10_000  # a call that does nothing
 
 
@@ -146,13 +157,17 @@ class StandIn(NullDevice):
 
             return launch_parts
         first, last = shape.addresses, shape.addresses + shape.sizes
-        each = float(shape.addresses)
+        each, product = float(shape.addresses), _WORK_OF_PRODUCT[self.limits.stands_for_host]
         if isinstance(kernel, Contract | Convolve):
-            each = _WORK_OF_PRODUCT
+            each = product
         if isinstance(kernel, Attend):
-            each = _WORK_OF_PRODUCT * (kernel.width + kernel.depth)
+            each = product * (kernel.width + kernel.depth)
+        if isinstance(kernel, Cell):
+            each = product * kernel.products
         if isinstance(kernel, Convolve):
             last = first + 4 + 2 * kernel.rank  # images, groups, channels, pixels, window
+        if isinstance(kernel, Gather | Scatter):
+            last -= 1  # the length of the indexed axis
 
         def launch(*numbers: bool | int | float) -> None:
             self.calls += 1

@@ -504,6 +504,8 @@ class Scratch:
 
     __slots__ = ("pool", "rooms", "taken")
 
+    used: ClassVar[dict[Pool, int]] = {}  # bytes of blocks that are in use
+
     def __init__(self, pool: Pool, *rooms: int) -> None:
         self.pool = pool
         self.rooms = rooms
@@ -511,20 +513,27 @@ class Scratch:
 
     @unheard
     def __enter__(self) -> list[int]:
-        taken = self.taken
+        taken, used = self.taken, self.used
+        used.setdefault(self.pool, 0)
         addresses = []
         try:
             for room in self.rooms:
                 address = self.pool.take(room)
+                used[self.pool] += room
                 taken.append((address, room))
                 addresses.append(address)
         except BaseException:
-            self.pool.give_all(taken)
+            self._give_back()
             raise
         return addresses
 
     @unheard
     def __exit__(self, *_: object) -> None:
+        self._give_back()
+
+    @unheard
+    def _give_back(self) -> None:
+        self.used[self.pool] -= sum([room for _, room in self.taken])
         self.pool.give_all(self.taken)
 
 

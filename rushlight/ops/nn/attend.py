@@ -170,6 +170,7 @@ class Backward:
             self.keys = part("keys", *both, *given)
         self.mask = None if dmask is None else part("mask", dmask, *given)
         self.rooms = [room_for(max(room, 1)) for room in (along.nbytes, unasked)]
+        self.scratch_taken = sum(self.rooms)
 
     def __call__(self, *numbers: Any) -> None:
         first = sum(self.asked)

@@ -20,6 +20,7 @@ from rushlight.ops.nn.attention_tiles import (
     random_position,
     scheme,
     scores_steps,
+    scratch_bytes,
     steps_of,
     tiles,
     turned,
@@ -71,6 +72,7 @@ class Backward:
             *((count, dtype) for count in counts),
             (max(shapes.rows, shapes.keys), int32),
         ]
+        self.scratch_taken = scratch_bytes(self.wanted)
 
     def __call__(self, *given: Any) -> None:
         asked = [spec is not None for spec in self.outs]

@@ -22,7 +22,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -155,13 +155,20 @@ class Launches:
 
     def scratch(self, *sizes: tuple[int, DType]) -> Scratch:
         """Blocks for so many elements each."""
-        return Scratch(
-            self.pool, *[room_for(max(count, 1) * dtype.itemsize) for count, dtype in sizes]
-        )
+        return Scratch(self.pool, *_rooms(sizes))
 
     def count_up(self, place: int, count: int) -> None:
         """0, 1, 2, ... as int32."""
         self.map(f.count_formula(), (count,), (1,))(place)
+
+
+def _rooms(sizes: Iterable[tuple[int, DType]]) -> list[int]:
+    return [room_for(max(count, 1) * dtype.itemsize) for count, dtype in sizes]
+
+
+def scratch_bytes(sizes: Iterable[tuple[int, DType]]) -> int:
+    """What blocks for so many elements each take."""
+    return sum(_rooms(sizes))
 
 
 def turned(steps: Shape) -> Shape:
@@ -215,6 +222,7 @@ class Forward:
         rows = numel(self.scheme.heads) * self.scheme.rows
         counted = (max(shapes.rows, shapes.keys), int32)
         self.wanted = [(rows * pitch(shapes.keys), dtype), (rows, dtype), (rows, dtype), counted]
+        self.scratch_taken = scratch_bytes(self.wanted) if self.level.numel else 0
 
     def __call__(self, *given: Any) -> None:
         addresses, params = given[: self.count], given[self.count :]
@@ -322,4 +330,5 @@ def widened(
                     cast = f.cast_formula(float32, narrow.dtype)
                     launches.map(cast, spec.shape, narrow.strides, spec.strides)(own, place)
 
+    launch.scratch_taken = scratch_bytes(wanted) + inner.scratch_taken  # type: ignore[attr-defined]
     return launch

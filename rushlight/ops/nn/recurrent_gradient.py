@@ -50,6 +50,7 @@ class Backward:
         self.add = built(launches.pool, f.sum_kernel(dtype))
         self.wanted = self._wanted()
         self.counts = (*self.wanted.values(), *launches.wanted())
+        self.scratch_taken = launches.scratch_bytes(*self.counts)
 
     def _turn(self, rows: int, columns: int) -> Any:
         """A copy of a matrix from its transpose."""

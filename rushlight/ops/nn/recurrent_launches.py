@@ -80,6 +80,7 @@ class Launches:
         return Scratch(self.pool, *self._rooms(counts))
 
     def scratch_bytes(self, *counts: int) -> int:
+        """What those blocks take."""
         return sum(self._rooms(counts))
 
     def _rooms(self, counts: Sequence[int]) -> list[int]:
@@ -241,6 +242,7 @@ class Forward:
             scratch * layer.hidden,
             *[numel(layer.shape(name, dtype)) if alone else 0 for name in layer.starts],
         ]
+        self.scratch_taken = launches.scratch_bytes(*self.wanted)
 
     def __call__(self, *addresses: int) -> None:
         launches, layer, size = self.launches, self.layer, self.launches.size

@@ -21,7 +21,8 @@ from rushlight.ops.nn.recurrent_gradient import PART, Backward
 from rushlight.ops.nn.recurrent_launches import Forward, Launches
 from rushlight.ops.nn.recurrent_sizes import GATES, Layer
 from rushlight.ops.view import views
-from rushlight.tape.memory.requirement import gradient_bytes, leaves_to_come
+from rushlight.tape.memory.pass_ahead import gradient_bytes
+from rushlight.tape.memory.requirement import leaves_to_come
 from rushlight.tape.record import call
 from rushlight.tape.record.needed import is_followed
 from rushlight.tape.record.op import Grad, Op, Plan, Static, check_devices
@@ -68,7 +69,6 @@ class Recurrent(Op):
         launch = Forward(launches)
         cost, products = _cost(layer), _products(layer)
         plan = Plan(self, ins, outs, launch, static, cost=cost, products=products)
-        plan.rest += launches.scratch_bytes(*launch.wanted)
         plan.roomy = layer.keeps > 0
         return plan
 
@@ -119,7 +119,6 @@ class RecurrentGradient(Op):
         cost, products = _cost(layer) * (2 + again), _products(layer) * 2
         plan = Plan(self, ins, outs, launch, static, cost=cost, products=products)
         plan.over = [(asked.index("rows"), len(came))] if "rows" in asked else ()
-        plan.rest += launches.scratch_bytes(*launch.counts)
         plan.roomy = layer.keeps > 0
         return plan
 

@@ -56,6 +56,8 @@ NEVER = 1 << 30  # calls until the next use of what is not used again
 
 STEADY = 4
 _PART = 2.0**-20  # of a derivative: one call
+# Where its gradients are added to others: after its calls, however many these were in the record.
+ENDED = 0.5
 _MARKED = 2  # the equal step in which launches have marks
 
 

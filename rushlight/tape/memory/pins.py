@@ -11,6 +11,7 @@ from rushlight.core import locks
 from rushlight.core.interrupts import unheard
 from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory.recipe import (
+    OFTEN,
     Key,
     Read,
     Recipe,
@@ -24,8 +25,6 @@ from rushlight.tape.record.op import Plan
 from rushlight.tape.record.value import Node, Value
 
 LOCK = locks.reentrant_lock()
-# What was rebuilt so often is dropped again only where nothing else suffices.
-OFTEN = 3
 
 # The names of generated code that makes storages: see Note [Recording memory] 1.
 NAMES: dict[str, Any] = {"new": object.__new__, "Storage": Storage}
@@ -201,6 +200,14 @@ class Pins:
         recipes = [r for pins in cls._alive() for r, count in pins.runs.items() if count >= OFTEN]
         found = [recipe.present(i) for recipe in recipes for i in range(len(recipe.outs))]
         return {storage for storage in found if storage is not None}
+
+    @classmethod
+    def rebuilds_gradients(cls) -> bool:
+        """Whether a replay runs a recipe of a gradient, or reads one."""
+        every = [frame for pins in cls._alive() for frame in pins.frames]
+        run = [frame.recipe for frame in every if frame.recipe is not None]
+        read = [recipe for recipe, _ in every[-1].there] if len(every) > 1 else []
+        return any(recipe.fleeting for recipe in (*run, *read))
 
     @classmethod
     def in_replay(cls) -> bool:

@@ -14,6 +14,7 @@ from rushlight.tape.memory import offload, refusal
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.pins import COUNTERS, LOCK, Frame, Pins, make_storage
 from rushlight.tape.memory.recipe import (
+    MOST_RUNS,
     Key,
     Mark,
     Read,
@@ -30,8 +31,6 @@ from rushlight.tape.memory.recipe import (
 from rushlight.tape.memory.requirement import static_bytes
 from rushlight.tape.record.op import Plan
 from rushlight.tape.record.written import describe_writes
-
-MOST_RUNS = 16
 
 
 def _look(frame: Frame) -> Key | None:

@@ -42,6 +42,9 @@ LONGEST = 4096
 # The op of the recipes of settled storages: see Note [Offload].
 SETTLED = Op("copied back", "Bytes that were copied out of device memory.")
 MOST_WRITES = 64
+MOST_RUNS = 16  # of a recipe in one replay
+# What was rebuilt so often is dropped again only where nothing else suffices.
+OFTEN = 3
 # Dropping a block smaller than this frees too little to be worth a rebuild.
 SMALLEST_DROP = 4096
 UNTIMED = float("inf")  # the seconds of a call that was not timed: see Note [Foresight]

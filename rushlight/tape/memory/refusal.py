@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from rushlight.core.errors import BudgetError
-from rushlight.devices.shared.allocator import Pool, Storage, room_for
-from rushlight.tape.memory import offload, requirement
+from rushlight.devices.shared.allocator import Pool, Scratch, Storage, room_for
+from rushlight.tape.memory import offload, pass_ahead, requirement
 from rushlight.tape.memory.foresight import FORESIGHT
 from rushlight.tape.memory.recipe import with_recipe
 from rushlight.tape.memory.tracebacks import clear, is_own, note
@@ -91,7 +91,7 @@ def _explained(
     is_forward = recorded and WALK.get() is None and STATE.get().grad
     static = requirement.static_bytes(pool)
     known = requirement.required_bytes(pool, plan, inputs)
-    gradients = requirement.gradient_bytes(requirement.leaves_to_come(pool))
+    gradients = pass_ahead.gradient_bytes(requirement.leaves_to_come(pool))
     clear(error)  # what the failed call held is not held by the program
     beyond = requirement.held_bytes(pool, nodes) if _optimizers() else 0
     required = max(known, static + gradients + beyond, error.required_bytes) + state_to_come(pool)
@@ -126,9 +126,9 @@ def in_units(nbytes: int) -> str:
 class Holders:
     """The bytes in use: by kind, and those of activations by module.
 
-    Data is all that is of no other kind: inputs, buffers, workspaces. `fixed` are activations that
-    cannot be dropped, since they were made outside of the budget. `again` are those that a write
-    has `rebuilt`, or is about to.
+    Workspaces are kernels' scratch and what the device keeps for itself; data is all that is of no
+    other kind: inputs, buffers. `fixed` are activations that cannot be dropped, since they were
+    made outside of the budget. `again` are those that a write has `rebuilt`, or is about to.
     """
 
     def __init__(self, pool: Pool, nodes: Sequence[Node], rebuilt: Sequence[Storage] = ()) -> None:
@@ -154,8 +154,9 @@ class Holders:
                 self.fixed += 0 if self.kinds[storage] else room
                 self.kinds[storage] = "activations"
                 self.by_module[name] = self.by_module.get(name, 0) + room
-        order = ("parameters", "gradients", "optimizer state", "data", "activations")
+        order = ("parameters", "gradients", "optimizer state", "data", "activations", "workspaces")
         self.by_kind = dict.fromkeys(order, 0)
+        self.by_kind["workspaces"] = Scratch.used.get(pool, 0) + pool.device.limits.own
         for storage, kind in self.kinds.items():
             self.by_kind[kind] += self._room(storage)
         self.by_kind["data"] = max(0, pool.live - sum(self.by_kind.values()))
@@ -175,7 +176,8 @@ class Holders:
         """The family of modules with most activations, where it has a half of them or more."""
         name = max(self.by_module, key=lambda name: self.by_module[name], default="")
         most = self.by_module.get(name, 0)
-        return name if most and 2 * most >= self.by_kind["activations"] else ""
+        told = name != "*" and most and 2 * most >= self.by_kind["activations"]
+        return name if told else ""
 
     def __str__(self) -> str:
         sizes = sorted(self.by_kind.items(), key=lambda item: -item[1])

@@ -16,18 +16,19 @@ from rushlight.devices.shared.allocator import Pool, Storage
 from rushlight.tape.memory import offload, replay
 from rushlight.tape.memory.foresight import FORESIGHT, NEVER, Foresight
 from rushlight.tape.memory.offload import Offload
-from rushlight.tape.memory.pins import COUNTERS, OFTEN, Pins
+from rushlight.tape.memory.pins import COUNTERS, Pins
 from rushlight.tape.memory.policy import LEAST_WORK, Candidate, Policy, rebuild_cost
 from rushlight.tape.memory.recipe import (
+    OFTEN,
     SMALLEST_DROP,
     Mark,
     Recipe,
     groups_of_sources,
     with_recipe,
 )
-from rushlight.tape.memory.requirement import static_bytes
+from rushlight.tape.memory.requirement import note_need, static_bytes
 from rushlight.tape.record.op import Plan
-from rushlight.tape.record.state import STATE
+from rushlight.tape.record.state import STATE, WALK
 from rushlight.tape.record.value import Node, Value
 
 
@@ -192,6 +193,8 @@ def reclaim(pool: Pool, room: int, handed: list[int] | None = None) -> bool:
                     or free_sources(pool)
                     or free_sources(pool, last=True)
                 )
+            if any(storage.recipe.fleeting for storage in chosen):
+                _note_need(pool, room)
             gone = []
             for storage in chosen:
                 hands = handed is not None and not handed and storage.room == room
@@ -203,6 +206,16 @@ def reclaim(pool: Pool, room: int, handed: list[int] | None = None) -> bool:
                     _copy_ahead(pool, room, there)
                 return True
             _RANKINGS.clear()  # no copy could be made
+
+
+def _note_need(pool: Pool, room: int) -> None:
+    """Note in a pass, before it drops a gradient, what it would take not to: Note [Requirement] 2.
+
+    Not while a gradient is rebuilt, which would take nothing then.
+    """
+    walk = WALK.get()
+    if walk is not None and not Pins.rebuilds_gradients():
+        note_need(walk, pool, room, Pins.pinned())
 
 
 def _copy_ahead(pool: Pool, room: int, there: Offload) -> None:

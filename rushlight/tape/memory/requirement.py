@@ -1,32 +1,29 @@
 """What a whole step needs: the limit that a BudgetError names. It is computed for the error only.
 
 # Note [Requirement]
-1. A step that failed has left records. What it needs is the most of: the failed call; each recorded
-   call, whose inputs are rebuilt (Note [Floor]); each derivative that is to come.
-2. A derivative that has run has a program: each of its calls needs the saves it reads, rebuilt one
-   after the other, and what was made so far. Else it counts as one call that reads all saves, with
-   an intermediate result of the size of the largest gradient it gives. Beside them are the incoming
-   gradients, those on their way and those of leaves, in the order of a backward pass. A failed pass
-   is continued where it failed. A result that may be written over an input takes no block. A
-   gradient that is added to a leaf's own waits for the end of the pass (Note [Backward] 5), and
-   counts until then; where a forward pass failed, all leaves are taken to get one.
+1. A step that failed has left records. What it needs is found by a rehearsal (Note [Rehearsal]) of
+   the recorded calls, of the call that failed and of the derivatives that are to come (Note [Pass
+   ahead]), in limits from the most that one of them reads.
+2. Before a pass drops a gradient it notes what it would take not to (`note_need`). Such a limit is
+   asked for too: to rebuild a gradient is to repeat the pass, of which the part before the failure
+   has left no records.
 3. Of a forward pass that failed, or a pass that is differentiated itself, the calls to come are
    unknown. Where earlier steps left plans for operands that this one can have, those are taken, and
-   their derivatives; else the next limit may fail later in the step. A call may run again beside
-   the gradient of a call that saved its result. Where calls give two gradients, one of them may
-   wait, and a value that is joined later. Leaves that no record reaches have their gradients before
-   the derivatives of the records run. The records are those before the failed call's inputs and
-   before the last record that saved each value with a recipe (`Recipe.saved`). `memory.estimate`
-   tells before a step runs.
+   their derivatives. Where calls give two gradients, one of them may wait, and a value that is
+   joined later. All leaves are taken to get a gradient. Of a program's first forward pass only its
+   leaves tell what is to come: the more of them no call has read, the more is asked for, up to
+   three times (`_share_to_come`). The records are those before the failed call's inputs and before
+   the last record that saved each value with a recipe (`Recipe.saved`). `memory.estimate` tells
+   before a step runs.
 4. Before an optimiser writes to parameters, dropped values made from them that the program still
    holds are rebuilt, the last one first, and stay (`before_write`): its step needs room for them
    beside the gradients and the state. Who holds a value is told by counts of references, so the
    variables of functions that run count too.
 5. State that optimisers are still to make counts beside all else: later steps have it.
-6. Scratch is known of few kernels, and the engine keeps to 1.1 of the floor: hence `_SHARE`. A
-   limit that failed although it has all that is known failed by these, and gets as large a share
-   more. A pass that ended without a limit took no more than `_PEAKS` tells,
-   which holds for the failed step as far as its leaf is one of this step's.
+6. The engine keeps to 1.1 of the floor, and scratch is known of few kernels: hence `_SHARE`. A
+   limit that failed although it has all that is known failed by these, and gets `_FAILED_SHARE`
+   more. A pass that ended without a limit took no more than `_PEAKS` tells, which holds for the
+   failed step as far as its leaf is one of this step's.
 7. A leaf to which an earlier step has added gradients (`Leaf.sums`) gets further ones: in the first
    pass of a step those of the next count too, since they wait beside the first's.
 
@@ -46,21 +43,29 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight.core.cache import Cache
 from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Pool, Storage, room_for
-from rushlight.tape.memory.recipe import Recipe, bytes_with_recipe, readers, with_recipe
-from rushlight.tape.record.op import Grad, Plan, Plans, writes_over
+from rushlight.tape.memory.pass_ahead import (
+    Pass,
+    call_rooms,
+    derivative_calls,
+    edges_of,
+    gradient_bytes,
+    node_of,
+)
+from rushlight.tape.memory.recipe import Key, bytes_with_recipe, readers, with_recipe
+from rushlight.tape.memory.rehearsal import Demand, calls_for, least_limit
+from rushlight.tape.record.op import Plan, Plans
 from rushlight.tape.record.state import STATE, WALK
-from rushlight.tape.record.value import Leaf, Node, Output, Value, is_of_op
+from rushlight.tape.record.value import Leaf, Node, Value, is_of_op
 
-Key = tuple[Recipe, int]  # a result of a recipe
-
-_SHARE = 1.25
+_SHARE = 1.08
+_FAILED_SHARE = 1.1
+_PLANNED_SHARE = 1.25
 # By device: the peak when the last backward pass ended that had no limit, and a leaf of that pass.
 _PEAKS: dict[Pool, tuple[int, weakref.ref[Any]]] = {}
 _MOST_CALLS = 50_000  # that are looked at for one error
@@ -99,30 +104,47 @@ def required_bytes(pool: Pool, call: Plan | None, inputs: Sequence[Value]) -> in
         leaves = [leaf for leaf in _on(pool, walk.waiting) if id(leaf) not in arrived]
         memories = {g._memory for _, g in walk.waits}
         waited = sum(s.room for s in memories if s.pool is pool and s.recipe is not None)
-    floor, static = Floor(), static_bytes(pool)
-    # Gradients on their way are not rebuilt; in a pass those that were dropped have to stay.
+    static = static_bytes(pool)
+    # Gradients on their way are not rebuilt: those that are read, or wait, stay.
+    asked = {v._memory for v in (*inputs, *(() if walk is None else walk.sums.values()))}
     passing = [s for s in with_recipe(pool) if s.recipe.fleeting]
-    flying = [s for s in passing if walk is not None or s.block is not None]
-    now = sum(s.room for s in flying) + call_bytes(floor, call, inputs)
-    calls = max((floor.of(filter(None, _saves(node))) for node in nodes), default=0)
+    flying = sum(s.room for s in passing if s.block is not None or s in asked)
     sums = None if walk is None else walk.sums
-    known = max(now, calls, waited + Pass(nodes, leaves, floor, sums).most)
+    later = Pass(nodes, leaves, waited, sums, walk is None or walk.in_place).demands
+    if call is not None:
+        later.insert(0, Demand(flying, _kept_keys(inputs), call_rooms(call)))
+    known = least_limit([*calls_for(key for demand in later for key in demand.reads), *later])
     most = int(known * _SHARE)
     left = (pool.limit or 0) - static
     if left >= known:
-        known, most = left, int(left * _SHARE)
+        known, most = left, int(left * _FAILED_SHARE)
     if walk is None or walk.create:
         held = {leaf.spec for leaf in _on(pool, _every_leaf())}
         specs = set(held)
         for plan in (n.plan for n in nodes) if call is None else (call, *[n.plan for n in nodes]):
             specs.update(plan.ins, plan.outs)
+        if call is not None and STATE.get().grad:
+            needs = sum(1 << i for i, v in enumerate(inputs) if v._node is not None)
+            call.grads.get(needs) or call.grad(needs)
         planned = gradient_bytes(leaves) + _planned(pool, specs, held)
-        most = max(most, int(planned * _SHARE))
-    most += int(gradient_bytes(leaves_with_sums(pool)) * _SHARE)
+        most = max(most, int(planned * _PLANNED_SHARE))
+        to_come = _share_to_come(pool, nodes, inputs)
+        most += int((most - gradient_bytes(leaves)) * 2 * to_come**2)
+    most += int(gradient_bytes(leaves_with_sums(pool)) * _PLANNED_SHARE)
     free = _peak(pool, walk) - static
     if free >= known:
         most = min(most, free)
-    return static + most
+    return max(static + most, 0 if walk is None else walk.needs.get(pool, 0))
+
+
+def note_need(walk: Any, pool: Pool, room: int, pinned: set[Storage]) -> None:
+    """Called when a pass has no room for a request beside what is pinned and gradients."""
+    gradients = [*walk.sums.values(), *[g for _, g in walk.waits]]
+    asked = {g._memory for g in gradients} | pinned
+    every = with_recipe(pool)
+    kept = sum(s.room for s in every if s in asked or (s.recipe.fleeting and s.block is not None))
+    need = static_bytes(pool) + int((kept + room) * _SHARE)
+    walk.needs[pool] = max(need, walk.needs.get(pool, 0))
 
 
 def note_peak(pool: Pool, leaf: Any) -> None:
@@ -139,13 +161,11 @@ def _peak(pool: Pool, walk: Any) -> int:
     return peak
 
 
-def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
-    """The bytes that a call needs beside plain storages and gradients on their way."""
-    if call is None:
-        return 0
-    storages = [value._memory for value in inputs]
-    kept = [s for s in storages if s.recipe is not None and not s.recipe.fleeting]
-    return floor.of([(s.recipe, s.recipe.index_of(s)) for s in kept], call_rooms(call))
+def _kept_keys(inputs: Sequence[Value]) -> tuple[Key, ...]:
+    """What a call reads that can be rebuilt."""
+    recipes = {v._memory: v._memory.recipe for v in inputs}
+    kept = [(s, r) for s, r in recipes.items() if r is not None and not r.fleeting]
+    return tuple((recipe, recipe.index_of(storage)) for storage, recipe in kept)
 
 
 # ---- values that outlive their records ----
@@ -153,12 +173,12 @@ def call_bytes(floor: Floor, call: Plan | None, inputs: Sequence[Value]) -> int:
 
 def held_bytes(pool: Pool, nodes: Sequence[Node]) -> int:
     """What `before_write` needs to make all plain that the program holds, made from parameters."""
-    floor, held, most = Floor(), 0, 0
+    held, demands = 0, []
     for storage in reversed(held_values(pool, nodes)):
         recipe = storage.recipe
-        most = max(most, held + floor.of([(recipe, recipe.index_of(storage))]))
+        demands.append(Demand(held, ((recipe, recipe.index_of(storage)),), 0))
         held += storage.room
-    return int(most * _SHARE)
+    return int(least_limit(demands) * _SHARE)
 
 
 def held_values(pool: Pool, nodes: Sequence[Node]) -> list[Storage]:
@@ -205,7 +225,7 @@ def records(pool: Pool, inputs: Sequence[Value] = ()) -> list[Node]:
         found = list(walk.waiting)
     else:
         savers = [s.recipe.saved for s in with_recipe(pool) if s.recipe.saved is not None]
-        heads = [saver() for saver in savers] + [_node_of(value._node) for value in inputs]
+        heads = [saver() for saver in savers] + [node_of(value._node) for value in inputs]
         found = _reached(heads)
     nodes = [node for node in found if is_of_op(node) and node.plan.pool is pool]
     return [node for node in nodes if node.saved is not None]
@@ -218,7 +238,7 @@ def _reached(stack: list[Any]) -> list[Any]:
         node = stack.pop()
         if node not in found and is_of_op(node):
             found[node] = None
-            stack += _edges(node)
+            stack += edges_of(node)
     return list(found)
 
 
@@ -253,16 +273,21 @@ def leaves_with_sums(pool: Pool) -> list[Leaf]:
     ]
 
 
-def gradient_bytes(leaves: Iterable[Leaf]) -> int:
-    return sum(room_for(leaf.spec.nbytes) for leaf in leaves)
-
-
 def _plans(pool: Pool) -> set[Plan]:
     """The plans that calls left on a device: those that launch, and those of views in caches."""
     caches = [reference() for reference in list(Cache.every.values())]
     kept = [made for cache in caches if cache is not None for made in list(cache.values())]
     kept += [reference() for reference in list(Plans.every.values())]
     return {plan for plan in kept if plan.__class__ is Plan and plan.pool is pool}
+
+
+def _share_to_come(pool: Pool, nodes: Sequence[Node], inputs: Sequence[Value]) -> float:
+    """The part of the leaves that no call has read yet, of this step or of an earlier one."""
+    leaves = leaves_of(pool)
+    planned = {spec for plan in _plans(pool) for spec in plan.ins}
+    read = {edge for node in nodes for edge in edges_of(node)} | {v._node for v in inputs}
+    unread = [leaf for leaf in leaves if leaf not in read and leaf.spec not in planned]
+    return len(unread) / max(1, len(leaves))
 
 
 def _planned(pool: Pool, specs: set[Any], held: set[Any]) -> int:
@@ -324,276 +349,3 @@ class Planned:
             for reads, made in derivative_calls(plan, grad, given):
                 most = max(most, plan.room + waiting + sum(rooms[i] for i in reads) + made)
         return most
-
-
-def call_rooms(plan: Plan, came: int = 0) -> int:
-    """The blocks that a call takes, where a result is written over an input after the first."""
-    pairs = product(range(len(plan.outs)), range(came, len(plan.ins)))
-    over = [plan.rooms[out] for out, given in pairs if writes_over(plan, out, given)]
-    return plan.room + plan.rest - max(over, default=0)
-
-
-# The saves that a call of a derivative reads, by number; the blocks that it and those before take.
-Made = tuple[Sequence[int], int]
-
-
-def derivative_calls(
-    plan: Plan, grad: Grad, given: Sequence[int], alone: bool = True
-) -> list[Made]:
-    """The calls of a derivative, where the gradients it gives are of these sizes.
-
-    By its program, if it has run; else as one call. One kernel writes one of the gradients over the
-    incoming one, if it is held `alone`, or over a save: Note [Derivatives] 7, Note [Replay] 8.
-    """
-    if plan.launch is None:
-        return [((), 0)]
-    saves = range(len(grad.saves_out) + len(grad.saves_in))
-    found = [made for made in (grad.programs or {}).values() if made is not None]
-    if grad.fused is not None:
-        return [(saves, sum(given) - (plan.room if alone and plan.room in given else 0))]
-    if not found:
-        return [(saves, sum(given) + max(given, default=0))]
-    return _calls_of(found[0].program, len(found[0].program.given) - len(saves), alone)
-
-
-def _calls_of(program: Any, came: int, alone: bool) -> list[Made]:
-    """A program's calls; its first `came` inputs are gradients."""
-    kernels = [step for step in program.steps if not step.is_view]
-    firsts = [f for f, step in zip(program.firsts, program.steps, strict=True) if not step.is_view]
-    roots = [{program.roots[slot][0] for slot in step.sources} for step in kernels]
-    held: dict[int, int] = {}  # what was made, by slot
-    calls: list[Made] = []
-    for number, (step, first) in enumerate(zip(kernels, firsts, strict=True)):
-        reads = [slot - came for slot in roots[number] if came <= slot < len(program.given)]
-        own = step.plan.room + step.plan.rest
-        if len(kernels) == 1:
-            own = call_rooms(step.plan, 0 if came == 1 and alone else came)
-        calls.append((reads, sum(held.values()) + own))
-        held.update({first + i: room for i, room in enumerate(step.plan.rooms)})
-        later = set().union(*roots[number + 1 :], program.made)
-        held = {slot: room for slot, room in held.items() if slot in later}
-    return calls or [((), 0)]
-
-
-class Floor:
-    """The bytes, beside plain storages, with which results of recipes can be made present."""
-
-    def __init__(self) -> None:
-        self.known: dict[Any, int] = {}
-        self.calls = 0
-
-    def of(self, keys: Iterable[Key], rooms: int = 0) -> int:
-        """For all of these at once, with blocks of `rooms` bytes: Note [Floor]."""
-        stack = [_Call(keys, rooms, frozenset())]
-        found = 0
-        while True:
-            call = stack[-1]
-            below = call.next(found)
-            if below is None:
-                found = self.known[call.key] = max(call.most, call.held + call.rooms)
-                stack.pop()
-                if not stack:
-                    return found
-                continue
-            known = self.known.get(below.key)
-            self.calls += known is None
-            if known is None and self.calls < _MOST_CALLS:
-                stack.append(below)
-                found = 0
-            else:
-                found = below.rooms if known is None else known
-
-
-class _Call:
-    """A call whose inputs are made present, in the order of their making."""
-
-    __slots__ = ("held", "key", "keys", "most", "pinned", "rooms", "started")
-
-    def __init__(self, keys: Iterable[Key], rooms: int, pinned: frozenset[Key]) -> None:
-        self.keys = sorted(set(keys) - pinned, key=lambda key: -key[0].serial)
-        self.rooms = rooms
-        self.pinned = pinned
-        self.key = (tuple(self.keys), rooms, pinned)
-        self.held = self.most = 0
-        self.started = False  # whether the last of the keys is being made
-
-    def next(self, found: int) -> _Call | None:
-        """The call that makes the next input, after that of the last one needed `found` bytes."""
-        if self.started:
-            recipe, index = key = self.keys.pop()
-            self.most = max(self.most, self.held + found)
-            self.held += recipe.rooms[index]
-            self.pinned |= {key}
-            self.started = False
-        if not self.keys:
-            return None
-        self.started = True
-        recipe, _ = self.keys[-1]
-        below = [(origin, i) for origin, i, _ in recipe.sources if origin.__class__ is Recipe]
-        return _Call(below, _rooms(recipe, self.pinned), self.pinned)
-
-
-def _rooms(recipe: Recipe, pinned: frozenset[Key]) -> int:
-    """The blocks that a recipe takes: a result replaces an input that is not pinned."""
-    plan = recipe.plan
-    if recipe.onto is not None:
-        return sum(recipe.rooms)
-    over = [
-        plan.rooms[out]
-        for out, (given, source) in product(range(len(plan.outs)), enumerate(recipe.sources))
-        if source[0].__class__ is Recipe
-        and source[:2] not in pinned
-        and writes_over(plan, out, given)
-    ]
-    return plan.room + plan.rest - max(over, default=0)
-
-
-def _saves(node: Node) -> list[Key | None]:
-    """What a record saved, its results first; None for what has no recipe."""
-    saved = [v._memory if isinstance(v, Value) else None for v in node.saved or ()]
-    storages = [s if isinstance(s, Storage) else None for s in (*node.outs, *saved)]
-    return [
-        None if s is None or s.recipe is None else (s.recipe, s.recipe.index_of(s))
-        for s in storages
-    ]
-
-
-class _Gradient:
-    """The block of a gradient on its way, and how many records wait for it or a part of it."""
-
-    __slots__ = ("nbytes", "users")
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.users = 0
-
-
-class Pass:
-    """A backward pass over records, in bytes. `most` is what it needs beside plain storages.
-
-    `sums` are the gradients that have arrived in a pass that failed, by the keys of the walk.
-    """
-
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        leaves: Sequence[Leaf],
-        floor: Floor,
-        sums: dict[Any, Value] | None = None,
-    ) -> None:
-        self.floor = floor
-        # Gradients on their way, by record and the number of its result.
-        self.coming: dict[Any, dict[int, _Gradient]] = {}
-        self.waiting: dict[Any, int] = dict.fromkeys(nodes, 0)
-        self.leaves = set(leaves)
-        reached: set[Leaf] = set()
-        for node in nodes:
-            for edge in _edges(node):
-                if edge.__class__ is Leaf:
-                    reached.add(edge)
-                elif edge in self.waiting:
-                    self.waiting[edge] += 1
-        self.total = self.most = gradient_bytes(self.leaves - reached)
-        self._take(sums or {})
-        ready = [node for node, count in self.waiting.items() if not count]
-        for node in ready:
-            if node not in self.coming:
-                self._arrive(node, 0, _Gradient(node.plan.room))
-        self._run(ready)
-
-    def _take(self, sums: dict[Any, Value]) -> None:
-        blocks: dict[Storage, _Gradient] = {}
-        for key, value in sums.items():
-            node, index = key if key.__class__ is tuple else (key, 0)
-            there = value._memory
-            plain = there.recipe is None  # it counts as static
-            self._arrive(
-                node, index, blocks.setdefault(there, _Gradient(0 if plain else there.room))
-            )
-
-    def _run(self, ready: list[Node]) -> None:
-        while ready:
-            node = ready.pop()
-            came = list(self.coming.pop(node, {}).values())
-            for edge, block in self._differentiate(node, came):
-                below = _node_of(edge)
-                self._arrive(below, edge.index if edge.__class__ is Output else 0, block)
-                if below in self.waiting:
-                    self.waiting[below] -= 1
-                    if not self.waiting[below]:
-                        ready.append(below)
-            self._release(came)
-
-    def _differentiate(self, node: Node, came: list[_Gradient]) -> list[tuple[Any, _Gradient]]:
-        """The gradients that a node gives: new blocks, or the one that came."""
-        self._run_hooks(node)
-        plan, grad = node.plan, node.grad
-        found = enumerate(zip(node.edges, plan.ins, strict=False))
-        edges = [(i, edge, room_for(spec.nbytes)) for i, (edge, spec) in found if edge is not None]
-        alone = all(block.users == 1 for block in came)
-        saves = _saves(node)
-        for reads, made in derivative_calls(plan, grad, [n for *_, n in edges], alone):
-            keys = filter(None, [saves[i] for i in reads if i < len(saves)])
-            self.most = max(self.most, self.total + self.floor.of(keys, made))
-        parts = _passed_on(plan, grad) if len(came) == 1 else None
-        return [
-            (edge, came[0] if parts is not None and parts(i, n) else _Gradient(n))
-            for i, edge, n in edges
-        ]
-
-    def _run_hooks(self, node: Node) -> None:
-        """A hook may make another gradient; one that is retained is a copy, and stays."""
-        hooks, rooms = node.hooks, node.plan.rooms
-        if hooks is None:
-            return
-        self.most = max(self.most, self.total + sum(rooms[i] for i in hooks.values))
-        for index, kept in hooks.kept.items():
-            self.total += sum(rooms[index] for reference in kept.values() if reference())
-        self.most = max(self.most, self.total)
-
-    def _arrive(self, node: Any, index: int, block: _Gradient) -> None:
-        if node.__class__ is Leaf:
-            if node in self.leaves:
-                self.leaves.discard(node)
-                self.total += min(block.nbytes, room_for(node.spec.nbytes))
-        else:
-            if not block.users:
-                self.total += block.nbytes
-            block.users += 1
-            there = self.coming.setdefault(node, {})
-            before, there[index] = there.get(index), block
-            if before is not None:  # they are added
-                there[index] = made = _Gradient(max(before.nbytes, block.nbytes))
-                made.users = 1
-                self.total += made.nbytes
-                self.most = max(self.most, self.total)
-                self._release([before, block])
-        self.most = max(self.most, self.total)
-
-    def _release(self, blocks: Sequence[_Gradient]) -> None:
-        for block in blocks:
-            block.users -= 1
-            if not block.users:
-                self.total -= block.nbytes
-
-
-def _passed_on(plan: Plan, grad: Grad) -> Callable[[int, int], bool]:
-    """Tells of the gradient of an input, and its bytes, whether it lies in the one that came."""
-    if grad.fused is not None:
-        return lambda i, nbytes: False
-    found = [made for made in (grad.programs or {}).values() if made is not None]
-    if found:
-        places = found[0].places
-        return lambda i, nbytes: places[i] is not None and not places[i][0]
-    if grad.saves_in or grad.saves_out:
-        return lambda i, nbytes: False
-    # Unknown yet: a view at most.
-    return lambda i, nbytes: nbytes <= plan.room
-
-
-def _node_of(edge: Any) -> Any:
-    return edge.node if edge.__class__ is Output else edge
-
-
-def _edges(node: Node) -> list[Any]:
-    return [_node_of(edge) for edge in node.edges if edge is not None]

@@ -79,7 +79,8 @@ class Plan:
         "plain",
         "pool",
         "products",  # multiplications of a product or a convolution; 0 of any other op
-        # Bytes that a call takes beside its first result: others, and scratch, where the op tells.
+        # Bytes that a call takes beside its first result: others, and scratch, where its launch
+        # tells (`scratch_taken`).
         "rest",
         "room",
         "rooms",
@@ -140,7 +141,7 @@ class Plan:
         self.second = ins[1] if len(ins) > 1 else None
         self.out = outs[0]
         self.room = self.rooms[0]
-        self.rest = sum(self.rooms[1:])
+        self.rest = sum(self.rooms[1:]) + getattr(launch, "scratch_taken", 0)
         self.roomy = False
         self.blocks = self.pool.blocks(self.room)
         self.size = tail[0] if len(tail) == 1 else None

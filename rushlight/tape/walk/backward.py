@@ -34,7 +34,7 @@ from rushlight.core.shapes import Spec
 from rushlight.devices.shared.allocator import Storage
 from rushlight.tape.anomaly import asynchronous, checks
 from rushlight.tape.anomaly.blame import ORIGINS, Mode, blame, called_at
-from rushlight.tape.memory.foresight import FORESIGHT, Foresight
+from rushlight.tape.memory.foresight import ENDED, FORESIGHT, Foresight
 from rushlight.tape.memory.replay import LOCK, cut
 from rushlight.tape.memory.requirement import most_rows, note_peak
 from rushlight.tape.program.derivative import (
@@ -165,6 +165,8 @@ class Walk:
         # Values whose gradient was replaced, the old one, and its bits if they changed.
         self.changed: list[tuple[Any, Any, Any]] = []
         self.callbacks: list[Callable[[], None]] = []  # called when all nodes have run
+        # By pool: what it would have taken to drop no gradient (`requirement.note_need`).
+        self.needs: dict[Any, int] = {}
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -274,6 +276,8 @@ class Walk:
                 parts, fresh = self._run_node(node)
             else:
                 parts, fresh = made
+            if foresight is not None:
+                foresight.inner = ENDED
             only = node.grad.only
             if only >= 0 and parts:
                 edge, part = node.edges[only], parts[only]
