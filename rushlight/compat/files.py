@@ -42,7 +42,7 @@ FORWARDED: dict[str, str] = {
     "amp.grad_scaler": "rushlight.amp",
     "cuda.amp.autocast_mode": "rushlight.cuda.amp",
     "cuda.amp.grad_scaler": "rushlight.cuda.amp",
-    "cuda.memory": "rushlight.cuda",
+    "cuda.memory": "rushlight.cuda rushlight.memory",
     "cuda.random": "rushlight.cuda",
     "cuda.graphs": "rushlight.cuda",
     "distributed._tensor": "rushlight.distributed.tensor",

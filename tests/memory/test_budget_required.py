@@ -62,6 +62,7 @@ class Training:
         self.optimizer = optim.AdamW(self.model.parameters())
         self.step()  # makes the optimiser's state
         self.begin = [p.detach().clone() for p in self.model.parameters()]
+        gc.collect()  # what is freed later would count as room
         memory.empty_cache()
         self.base = memory.allocated()
         memory.reset_peak()

@@ -136,6 +136,14 @@ class FakePlan:
         self.calls.append(addresses)
 
 
+class FakePool:
+    def take(self, room: int) -> int:
+        return 1 << 20
+
+    def give_all(self, blocks: Any) -> None:
+        """Nothing to free."""
+
+
 def test_own_kernels_run_without_an_engine_and_odd_operands_are_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,7 +159,7 @@ def test_own_kernels_run_without_an_engine_and_odd_operands_are_copied(
     copies: list[Any] = []
     runtime = SimpleNamespace(memcpyAsync=lambda *n: copies.append(n[:3]), memcpyDeviceToDevice=3)
     session: Any = SimpleNamespace(runtime=runtime, await_arrival=lambda: None)
-    pool: Any = SimpleNamespace(take=lambda room: 1 << 20, give_all=lambda blocks: None)
+    pool: Any = FakePool()
     library: Any = SimpleNamespace(plans={})
     launch = convolve.Convolution(kernel, library, session, build, lambda: pool)
     numbers = (2, 1, 3, 5, 4, 4, 1, 1, 4, 4, 1, 1, 1, 1, 0, 0, 1)

@@ -533,7 +533,8 @@ class Scratch:
 
     @unheard
     def _give_back(self) -> None:
-        self.used[self.pool] -= sum([room for _, room in self.taken])
+        room = sum([room for _, room in self.taken])
+        self.used[self.pool] -= room  # here no other thread runs between the read and the write
         self.pool.give_all(self.taken)
 
 

@@ -35,12 +35,11 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from typing import Any, NamedTuple, Protocol
 
 from rushlight.core import locks
 from rushlight.core.errors import OutOfMemoryError
@@ -583,6 +582,7 @@ def arrange(stays: Sequence[Stay]) -> tuple[list[int], int]:
 
 
 def _place(stays: Sequence[Stay], order: list[int]) -> list[int]:
+    np: Any = importlib.import_module("numpy")  # here, since devices are opened without it
     first, last = np.array([stay[1:] for stay in stays], np.int64)[order].T
     sizes = np.array([stay.nbytes for stay in stays], np.int64)[order]
     around = last < first

@@ -14,8 +14,7 @@
 5. A pass that fails changes no `.grad`. The first gradient of a leaf, or of a value that keeps its
    own, is stored at once, and removed after an error. A gradient that is added to an existing one
    waits for the end of the pass (`Walk.commit`), when nothing can fail; only where a hook gets the
-   sum is it added at once, and the old bits are copied first.
-   Callbacks of hooks run when all nodes have run; what they do is part of the pass.
+   sum is it added at once, the old bits copied first. Callbacks of hooks run last, in the pass.
 6. Inside a budget that has no room for a gradient beside the sum that it is added to, the gradient
    is made and added by pieces, of some rows each, where its op can (`Grad.piece`): a table's, whose
    rows were read, beside that of the product with it. Every element is the same sum.
@@ -165,8 +164,7 @@ class Walk:
         # Values whose gradient was replaced, the old one, and its bits if they changed.
         self.changed: list[tuple[Any, Any, Any]] = []
         self.callbacks: list[Callable[[], None]] = []  # called when all nodes have run
-        # By pool: what it would have taken to drop no gradient (`requirement.note_need`).
-        self.needs: dict[Any, int] = {}
+        self.needs: dict[Any, int] = {}  # by pool: see `requirement.note_need`
 
     def count(self, edges: Sequence[Any]) -> None:
         waiting = self.waiting
@@ -377,8 +375,7 @@ class Walk:
             tell_place(error, node)
             raise
         if hooks is not None and hooks.after:
-            # A hook may have kept its argument.
-            return run_after(node, parts, grads), _nothing(node)[1]
+            return run_after(node, parts, grads), _nothing(node)[1]  # it may have kept its argument
         return parts, fresh
 
     def _collect_outputs(self, node: Node) -> list[Value | None]:
