@@ -56,6 +56,14 @@ def test_what_is_not_supported_is_refused_by_name(name):
         getattr(cuda, name)()
 
 
+def test_the_module_of_memory_has_the_recorder_s_names():
+    with patch():
+        import torch.cuda.memory as module  # type: ignore[import-not-found]
+
+        assert callable(module._record_memory_history)
+        assert callable(module.memory_allocated)
+
+
 def test_statuses():
     cuda.check_error(0)
     with pytest.raises(cuda.CudaError, match="700"):
