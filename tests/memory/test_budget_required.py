@@ -10,6 +10,7 @@ import pytest
 import rushlight as rl
 import rushlight.nn.functional as F
 from rushlight import memory, nn, optim
+from rushlight.core import cache
 from tests.memory.training_step import bits
 
 
@@ -57,6 +58,9 @@ class Training:
     """Whole steps, the optimiser's among them, from the same state."""
 
     def __init__(self, make: Callable, warm: bool) -> None:
+        cache.forget()  # plans that other tests made for such values tell of calls to come
+        gc.unfreeze()  # see `empty_caches` in conftest
+        gc.collect()
         rl.manual_seed(0)
         self.model, self.loss = make()
         self.optimizer = optim.AdamW(self.model.parameters())
