@@ -107,7 +107,7 @@ def test_one_retry_suffices_and_asks_for_little(make):
     least = training.least()
     for share in (90, 70, 50, 30, 10):
         required = training.fails(least * share // 100)
-        # Alone 2.2 suffices: a forward pass counts plans that other tests have made for such values.
+        # Alone 2.2 suffices; after many other tests a pass that failed forward asks for more.
         assert 0 < required <= 3 * least, (share, required / least)
         assert not training.fails(required), (share, required / least)
 
