@@ -330,6 +330,20 @@ def test_a_plan_that_served_few_steps_is_begun_again_later():
     assert len(device.layout.plans) <= 4
 
 
+def test_a_step_that_trades_sizes_is_not_planned():
+    """Equal steps, and no bytes more; but it takes two small blocks for each large one."""
+    device, pool = made()
+    large = [device.alloc(2 * MIB) for _ in range(8)]
+    with limited(64 * MIB):
+        for address in large:
+            device.layout.begin_step(pool)
+            for _ in range(2):
+                device.alloc(MIB)
+            device.free(address, 2 * MIB)
+    assert device.layout.plan is None
+    assert device.layout.equal == 0
+
+
 def test_small_blocks_are_the_drivers():
     device, _ = made()
     address = device.alloc(PAGED - 64)

@@ -433,7 +433,7 @@ class Layout:
             if self.joins and not self._is_tried(pool):
                 return
             events, takers = self.events if self.is_whole else [], self.takers
-            repeats = events == self.before and 0 < len(events) < MOST_EVENTS and not sum(events)
+            repeats = events == self.before and 0 < len(events) < MOST_EVENTS and is_closed(events)
             self.equal = self.equal + 1 if repeats else 0
             self.before, self.is_whole = events, True
             self._begin_events()
@@ -532,6 +532,11 @@ class Layout:
                     pool.held -= room
                     raise
                 pool.free[room].append(address)
+
+
+def is_closed(events: list[int]) -> bool:
+    """Whether a step gives back as many blocks of each size as it takes."""
+    return sorted([n for n in events if n > 0]) == sorted([-n for n in events if n < 0])
 
 
 def pair(events: list[int], takers: list[int]) -> tuple[list[Stay], int]:
